@@ -1,0 +1,200 @@
+"""What every nightly job shares: exit codes, run records, progress, and being told to stop.
+
+Standard library only; installed to /usr/local/lib/memops. A job prints one line for the journal and adds an object
+to ``runs.jsonl`` in its state directory: version, job, start, end (UTC), seconds, result, exit, message, counts,
+trigger, invocation. The newest ``KEEP`` objects are kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from store import StoreError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DONE: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+REFUSED: Final = 3
+LOCKED: Final = 5
+GUARD: Final = 6
+
+KEEP: Final = 400
+"""Run records kept: more than half a year of two jobs a night."""
+
+RESULTS: Final = {DONE: "done", FAILED: "failed", USAGE: "usage", REFUSED: "refused", LOCKED: "locked", GUARD: "guard"}
+"""The word for each exit code in a run record, where the job gives no other."""
+
+
+class JobError(Exception):
+    """The job cannot go on: a sentence that says why, its exit code, and what was counted until then."""
+
+    def __init__(self, message: str, exit_code: int = FAILED, counts: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.counts = counts or {}
+
+
+class Outcome:
+    """How a job ended: the line for the journal, what was counted, and a word where ``done`` does not say it."""
+
+    def __init__(self, message: str, counts: dict[str, Any], result: str = "done") -> None:
+        self.message = message
+        self.counts = counts
+        self.result = result
+
+
+class Stop:
+    """True once the job was told to stop (SIGTERM, SIGINT), which it looks at between two pieces of work."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._ask)
+
+    def _ask(self, _number: int, _frame: object) -> None:
+        self._asked = True
+
+    def __bool__(self) -> bool:
+        return self._asked
+
+
+def now() -> str:
+    """This second in UTC, ``YYYY-MM-DDTHH:MM:SSZ``."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def say(message: str, *, error: bool = False) -> None:
+    """Print one line; in the journal an error has priority err."""
+    in_journal = error and "JOURNAL_STREAM" in os.environ
+    print(("<3>" if in_journal else "") + message, file=sys.stderr if error else sys.stdout, flush=True)
+
+
+def explain(error: sqlite3.Error) -> JobError:
+    """SQLite's error in words a person can act on, with the exit code that goes with it."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return JobError("the agent held the write lock for longer than the job waits", LOCKED)
+    meaning = {
+        sqlite3.SQLITE_CANTOPEN: "the store is not there, or its directory cannot be written",
+        sqlite3.SQLITE_READONLY: "the store or its directory is read-only, or files beside it belong to another user",
+        sqlite3.SQLITE_FULL: "the disk is full",
+        sqlite3.SQLITE_IOERR: "the disk could not be read or written",
+        sqlite3.SQLITE_CORRUPT: "the store is damaged",
+        sqlite3.SQLITE_NOTADB: "the file is not a SQLite database",
+        sqlite3.SQLITE_CONSTRAINT: "a trigger or another rule of the store forbids it",
+    }.get(code)
+    words = printable(error, 200)  # SQLite's messages name tables and functions, which are the agent's text
+    return JobError(f"{meaning} (SQLite: {words})" if meaning else f"SQLite: {words}")
+
+
+def run(name: str, state: str, work: Callable[[], Outcome]) -> int:
+    """Do ``work`` and leave one line and one run record about it, whatever happens.
+
+    name: the job's word in the record. state: the directory for runs.jsonl. Returns the exit code.
+    """
+    return run_recorded(name, work, lambda record: append_record(state, record))
+
+
+def run_recorded(name: str, work: Callable[[], Outcome], keep: Callable[[dict[str, Any]], None]) -> int:
+    """As ``run``, for a job with a record of its own: ``keep`` puts it where it belongs."""
+    start, clock = now(), time.monotonic()
+    try:
+        outcome, code = work(), DONE
+    except sqlite3.Error as error:
+        failure = explain(error)
+        outcome, code = Outcome(str(failure), {}, RESULTS[failure.exit_code]), failure.exit_code
+    except JobError as error:
+        outcome, code = Outcome(str(error), error.counts, RESULTS[error.exit_code]), error.exit_code
+    except (StoreError, OSError) as error:
+        outcome, code = Outcome(str(error), {}, RESULTS[FAILED]), FAILED
+    record = {
+        "version": 1,
+        "job": name,
+        "start": start,
+        "end": now(),
+        "seconds": round(time.monotonic() - clock, 3),
+        "result": outcome.result,
+        "exit": code,
+        "message": outcome.message,
+        "counts": outcome.counts,
+        "trigger": "timer" if os.environ.get("TRIGGER_UNIT", "").endswith(".timer") else "person",
+        "invocation": os.environ.get("INVOCATION_ID", ""),
+    }
+    try:
+        keep(record)
+    except OSError as error:
+        say(f"{name}: the run record could not be written: {error}", error=True)
+        code = code or FAILED
+    say(f"{name}: {outcome.message}", error=code != DONE)
+    return code
+
+
+def append_record(state: str, record: dict[str, Any]) -> None:
+    """Add one record to runs.jsonl; the file is written anew and renamed, so that a reader never sees half of it."""
+    path = os.path.join(state, "runs.jsonl")
+    lines = [json.dumps(r, ensure_ascii=True) for r in [*read_records(state), record]][-KEEP:]
+    replace_file(path, "\n".join(lines) + "\n")
+
+
+def read_records(state: str) -> list[dict[str, Any]]:
+    """The run records, oldest first; lines that are no JSON object are passed over."""
+    records = []
+    with (
+        contextlib.suppress(FileNotFoundError),
+        open(os.path.join(state, "runs.jsonl"), encoding="utf-8", errors="replace") as file,
+    ):
+        for line in file:
+            with contextlib.suppress(ValueError):
+                record = json.loads(line)
+                if isinstance(record, dict):
+                    records.append(record)
+    return records
+
+
+def replace_file(path: str, text: str, mode: int = 0o640) -> None:
+    """Write ``text`` to ``path`` by way of a new file, synced and renamed into place."""
+    temporary = f"{path}.new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, mode)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        os.fchmod(descriptor, mode)
+        file.write(text)
+        file.flush()
+        os.fsync(descriptor)
+    os.rename(temporary, path)
+
+
+class Progress:
+    """``progress.json`` beside the run records: job, done, total, at. At most twice a second; gone at the end."""
+
+    def __init__(self, name: str, state: str, total: int) -> None:
+        self._name, self._total, self._last = name, total, float("-inf")
+        self._path = os.path.join(state, "progress.json")
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+
+    def at(self, done: int) -> None:
+        """Note that ``done`` of ``total`` pieces are through. A full disk is no reason to fail here."""
+        if time.monotonic() - self._last < 0.5:
+            return
+        self._last = time.monotonic()
+        text = json.dumps({"job": self._name, "done": done, "total": self._total, "at": now(), "pid": os.getpid()})
+        with contextlib.suppress(OSError):
+            replace_file(self._path, text + "\n")
