@@ -1,0 +1,23 @@
+"""Where the templates and the jobs' scripts are: beside the modules in a wheel, at the top of a checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def folder(name: str) -> Path:
+    """The directory of ``units``, ``sql`` or ``jobs``. Raises FileNotFoundError when this copy is incomplete."""
+    checkout = _PACKAGE.parents[1]
+    places = (_PACKAGE / name, checkout / name, checkout / "scripts" / name)
+    for place in places:
+        if place.is_dir():
+            return place
+    raise FileNotFoundError(f"{name} is missing from this copy of memops ({_PACKAGE})")
+
+
+def jobs() -> dict[str, str]:
+    """Every file that goes to /usr/local/lib/memops: name → text."""
+    sources = [*folder("jobs").glob("*.py"), _PACKAGE / "store.py"]
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(sources)}

@@ -1,0 +1,180 @@
+"""The one door to the machine: every program memops runs and every file it writes goes through here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from memops.errors import MemopsError
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A program that ended: exit code (negative: the signal that killed it), and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def said(self) -> str:
+        """The last line that says something, for an error message."""
+        lines = [line.strip() for line in (self.err + "\n" + self.out).splitlines() if line.strip()]
+        return lines[-1] if lines else f"exit code {self.code}"
+
+
+def run(program: str, *arguments: str, stdin: str = "", timeout: float = 60, ok: tuple[int, ...] | None = (0,)) -> Ran:
+    """Run a program to its end: no terminal, no pager, the C locale, an empty environment otherwise.
+
+    timeout: seconds, then it is killed. ok: the exit codes that are fine (None: any).
+    Raises MemopsError, with the program's own words, for another code, a time-out or a missing program.
+    """
+    # Imported here: half of the commands never run a program, and sh takes a while to load.
+    import sh
+
+    environment = {
+        "PATH": PATH,
+        "LC_ALL": "C.UTF-8",
+        "SYSTEMD_COLORS": "0",
+        "SYSTEMD_PAGER": "",
+        "DEBIAN_FRONTEND": "noninteractive",
+    }
+    try:
+        command = sh.Command(program, search_paths=PATH.split(":"))(
+            *arguments,
+            _in=stdin,
+            _env=environment,
+            _timeout=timeout,
+            _ok_code=list(range(-64, 256)),
+            _tty_out=False,
+            _truncate_exc=False,
+            _return_cmd=True,
+        )
+    except sh.CommandNotFound:
+        raise MemopsError(
+            f"The program {program} is not on this machine.", f"Install it: sudo apt-get install {program}"
+        ) from None
+    except sh.TimeoutException:
+        raise MemopsError(
+            f"{program} {' '.join(arguments)} did not end within {timeout:.0f} s.", "Try again."
+        ) from None
+    ran = Ran(command.exit_code, command.stdout.decode(errors="replace"), command.stderr.decode(errors="replace"))
+    if ok is not None and ran.code not in ok:
+        raise MemopsError(f"{program} {' '.join(arguments)} failed: {ran.said}")
+    return ran
+
+
+def has(program: str) -> bool:
+    """Whether a program is on the machine."""
+    return shutil.which(program, path=PATH) is not None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is at a path: kind (``file``, ``directory``, ``link`` or ``other``), permission bits and owner."""
+
+    kind: str
+    mode: int
+    uid: int
+    gid: int
+    links: int = 1
+
+
+def look(path: str) -> Entry | None:
+    """What is at ``path`` itself, links not followed; None when nothing is."""
+    try:
+        status = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
+    kind = kinds.get(stat.S_IFMT(status.st_mode), "other")
+    return Entry(kind, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, status.st_nlink)
+
+
+def read(path: str) -> str | None:
+    """The text of a file; None when it is not there or is not a plain file."""
+    entry = look(path)
+    if entry is None or entry.kind != "file":
+        return None
+    return Path(path).read_text(encoding="utf-8", errors="surrogateescape")
+
+
+def write(path: str, text: str, mode: int = 0o644) -> None:
+    """Write a root-owned file: made beside its place, synced, renamed over what was there. A link there is replaced."""
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+            file.flush()
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        temporary.rename(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(target.parent)
+
+
+def sync_directory(path: str | Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: str) -> None:
+    """Remove a file or a link; nothing there is fine."""
+    Path(path).unlink(missing_ok=True)
+
+
+def make_directory(path: str, mode: int, uid: int, gid: int) -> None:
+    """Make one directory, or give an existing one this mode and owner. A link there is not followed."""
+    with contextlib.suppress(FileExistsError):
+        Path(path).mkdir(mode=0o700)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        os.fchown(descriptor, uid, gid)
+        os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
+
+
+def remove_directory(path: str, *, whole: bool = False) -> bool:
+    """Remove an empty directory, or with ``whole`` all that is in it too. Says whether it is gone."""
+    try:
+        if whole:
+            shutil.rmtree(path)
+        else:
+            Path(path).rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def file_system(path: str) -> str:
+    """The type of the file system that holds ``path`` or its nearest existing parent, as the kernel names it."""
+    place = Path(path)
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    real = str(place.resolve())
+    best, kind = "", "unknown"
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        left, _, right = line.partition(" - ")
+        point = left.split(" ")[4].encode(errors="surrogateescape").decode("unicode_escape", "surrogateescape")
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):  # later mounts cover earlier ones at the same point
+            best, kind = point, right.split(" ")[0]
+    return kind

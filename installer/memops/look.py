@@ -1,0 +1,266 @@
+"""Looking at the machine before anything is written: what is there, and whether memops may go on.
+
+Every refusal says what is so and what to type. Nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from memops import host, owner, systemd
+from memops.errors import NotPermitted, Refused
+from memops.settings import DEFAULT_USER, Store, check
+
+SHARED_DIRECTORIES = frozenset(
+    {"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/media", "/mnt", "/opt", "/proc", "/root", "/run", "/sbin"}
+    | {"/srv", "/sys", "/tmp", "/usr", "/usr/local", "/usr/local/lib", "/var", "/var/lib", "/var/tmp"}  # noqa: S108
+)
+"""Directories of the system: a job that may write beside the store must not get one of these."""
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    (
+        "9p",
+        "afs",
+        "ceph",
+        "cifs",
+        "fuse.sshfs",
+        "glusterfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "smb3",
+        "smbfs",
+        "virtiofs",
+    )
+)
+"""Where WAL's shared memory does not work (https://www.sqlite.org/wal.html, section 1)."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What was found: the settings with every default decided, the owner, and what is at the database's path."""
+
+    store: Store
+    uid: int | None
+    gid: int | None
+    new_user: dict[str, str] = field(default_factory=dict)
+    """Name → uid (or ``-``) of the system user to make; empty when the owner exists."""
+    found: dict[str, Any] = field(default_factory=lambda: {"kind": "missing"})
+    """What store.describe said of the database."""
+    notes: tuple[str, ...] = ()
+    """What the owner should know, though nothing needs to be done."""
+
+
+def require_root(command: str) -> None:
+    """Raise NotPermitted unless this is root."""
+    if os.geteuid() != 0:
+        raise NotPermitted("This needs root.", f"Type: sudo {command}")
+
+
+def machine() -> None:
+    """Raise Refused unless this machine can run the bundle: a running systemd, and a python3 for the jobs."""
+    version = systemd.version()
+    if version is None:
+        raise Refused(
+            "systemd does not run this machine, so there is nothing that could start the jobs.",
+            "Take the files to one that it runs: memops render DIR",
+        )
+    if version < systemd.OLDEST:
+        raise Refused(
+            f"This is systemd {version}, and the units need {systemd.OLDEST} or newer.",
+            "Upgrade the system (Debian 12 has 252).",
+        )
+    probe = "import sys, sqlite3; print(*sys.version_info[:2])"
+    if not Path("/usr/bin/python3").exists() or (ran := host.run("/usr/bin/python3", "-I", "-c", probe, ok=None)).code:
+        raise Refused("The jobs need /usr/bin/python3 with its sqlite3 module.", "Type: sudo apt-get install python3")
+    if tuple(map(int, ran.out.split())) < (3, 11):
+        raise Refused(
+            f"/usr/bin/python3 is {ran.out.strip().replace(' ', '.')}, and the jobs need 3.11.", "Upgrade the system."
+        )
+
+
+def decide(options: dict[str, Any], saved: Store | None, name: str) -> tuple[Store, dict[str, str], tuple[str, ...]]:
+    """The store's settings: what was typed, else what was installed, else the defaults.
+
+    Returns the settings, the system user to make (as in Facts.new_user) and notes. Raises UsageError and Refused.
+    """
+    typed = {key: value for key, value in options.items() if value is not None}
+    store = replace(saved or Store(name=name), **typed)
+    check(replace(store, user=DEFAULT_USER))
+    db = os.path.realpath(store.db)
+    notes = () if db == os.path.normpath(store.db) else (f"{store.db} is reached through a link; the store is {db}.",)
+    store = replace(store, db=db, backup_dir=os.path.realpath(store.backup_dir))
+    user, new = _owner(store, typed.get("user"))
+    store = replace(store, user=user)
+    check(store)
+    return store, new, notes
+
+
+def _owner(store: Store, typed: str | None) -> tuple[str, dict[str, str]]:
+    entry = host.look(store.db)
+    names = {user.pw_uid: user.pw_name for user in pwd.getpwall()}
+    if typed is not None and typed.isdigit() and int(typed) in names:
+        typed = names[int(typed)]
+    if entry is not None and entry.kind == "file":
+        named = names.get(entry.uid, f"memops-{entry.uid}")
+        if typed is not None and typed not in (named, str(entry.uid)):
+            raise Refused(
+                f"{store.db} belongs to {named}, not to {typed}.",
+                f"Leave --user out, or give the files to {typed}: chown {typed} {store.db}*",
+            )
+        return named, {} if entry.uid in names else {named: str(entry.uid)}
+    wanted = typed or store.user
+    if wanted in names.values():
+        return wanted, {}
+    if wanted.isdigit():
+        return f"memops-{wanted}", {f"memops-{wanted}": wanted}
+    if wanted == DEFAULT_USER or re.fullmatch(r"memops-[0-9]+", wanted):
+        return wanted, {wanted: wanted.removeprefix("memops-") if wanted != DEFAULT_USER else "-"}
+    raise Refused(
+        f"There is no user {wanted} on this machine.",
+        f"Name the user that runs your agent, or make it: adduser {wanted}",
+    )
+
+
+def places(store: Store) -> None:
+    """Raise Refused when the store or the backups lie where they must not. Pure but for the paths' parents."""
+    if store.directory in SHARED_DIRECTORIES:
+        raise Refused(
+            f"The store would lie directly in {store.directory}, and the jobs may write beside the store.",
+            f"Give it a directory of its own: --db {store.directory.rstrip('/')}/agent/{store.file}",
+        )
+    if store.backup_dir in SHARED_DIRECTORIES:
+        raise Refused(
+            f"The backups would lie directly in {store.backup_dir}.",
+            f"Give them a directory of their own: --backup-dir {store.backup_dir.rstrip('/')}/backup",
+        )
+    for inner, outer in ((store.backup_dir, store.directory), (store.directory, store.backup_dir)):
+        if inner == outer or Path(outer) in Path(inner).parents:
+            raise Refused(
+                f"The backups ({store.backup_dir}) and the store ({store.directory}) lie one inside the other.",
+                "Keep them apart, so that what harms one spares the other: --backup-dir /srv/backup",
+            )
+    for path in (store.directory, store.backup_dir):
+        existing = next(p for p in (Path(path), *Path(path).parents) if p.exists())
+        if not existing.is_dir():
+            raise Refused(f"{path} cannot be reached: {existing} is not a directory.", "Give another path.")
+
+
+def file_system(store: Store) -> None:
+    """Raise Refused for WAL on a network file system."""
+    kind = host.file_system(store.directory)
+    if store.journal_mode == "wal" and kind in NETWORK_FILE_SYSTEMS:
+        raise Refused(
+            f"{store.directory} is on a network file system ({kind}), where WAL corrupts a store.",
+            "Move the store to a local disk, or leave its journal mode alone: --journal-mode keep",
+        )
+
+
+def contents(store: Store) -> dict[str, Any]:
+    """What is at the database's path, as its owner sees it. Raises Refused for anything but a store or nothing."""
+    if host.look(store.directory) is None:
+        return {"kind": "missing", "directory_writable": True}
+    if _to_be_taken_over(store):
+        return {"kind": "missing", "directory_writable": True}
+    found: dict[str, Any] = owner.call(store, "describe")
+    refusal = _refusal(store, found)
+    if refusal:
+        raise refusal
+    return found
+
+
+def _to_be_taken_over(store: Store) -> bool:
+    """Whether the store's directory is an empty one of root's, as ``mkdir`` leaves it."""
+    entry = host.look(store.directory)
+    return (
+        entry is not None and entry.kind == "directory" and entry.uid == 0 and not any(Path(store.directory).iterdir())
+    )
+
+
+def _refusal(store: Store, found: dict[str, Any]) -> Refused | None:
+    db, kind = store.db, found["kind"]
+    elsewhere = "Name the agent's own database: --db PATH"
+    if kind == "other":
+        return _change_log(store, found) or Refused(
+            f"{db} has no table named memory (its tables: {', '.join(found['tables']) or 'none'}).", elsewhere
+        )
+    if kind not in ("store", "missing"):
+        why = found.get("why", "")
+        return {
+            "not a file": Refused(f"{db} is not a plain file.", elsewhere),
+            "empty": Refused(
+                f"{db} is an empty file, not a store.", f"If nothing uses it: rm {db}. Then a store is made."
+            ),
+            "not sqlite": Refused(f"{db} is not a SQLite database ({why}).", elsewhere),
+            "unreadable": Refused(f"{db} cannot be opened as user {store.user}: {why}.", f"Look at: namei -l {db}"),
+        }[str(kind)]
+    if kind == "store" and (refusal := _wrong_shape(store, found)):
+        return refusal
+    if not found["directory_writable"] or (kind == "store" and not found["writable"]):
+        return Refused(
+            f"User {store.user} cannot write {'in ' + store.directory if kind == 'missing' else db}.",
+            f"Give it to that user: chown -R {store.user} {store.directory}",
+        )
+    return None
+
+
+def _change_log(store: Store, found: dict[str, Any]) -> Refused | None:
+    if not found["change_log"]:
+        return None
+    return Refused(
+        f"{store.db} holds a change log (table {found['change_log']}), not memories: deleting its rows loses the record"
+        " and leaves the memories retrievable.",
+        "Name the agent's own database: --db PATH",
+    )
+
+
+def _wrong_shape(store: Store, found: dict[str, Any]) -> Refused | None:
+    db = store.db
+    if found["missing_columns"]:
+        return _change_log(store, found) or Refused(
+            f"The table memory in {db} lacks columns: {', '.join(found['missing_columns'])}.",
+            "Add them (ALTER TABLE memory ADD COLUMN …), or name another database: --db PATH",
+        )
+    if found["why_not"]:
+        return Refused(f"{db}: {found['why_not']}.", "Name the agent's own database: --db PATH")
+    if found["links"] > 1:
+        return Refused(
+            f"{db} has {found['links']} hard links, and SQLite's journal follows only one of the names.",
+            f"Keep one name; this finds them: find / -xdev -samefile {db}",
+        )
+    if store.history_from == "superseded" and not found["has_superseded_at"]:
+        return Refused(f"{db} has no column superseded_at.", "Leave --history-from out, or add the column.")
+    return None
+
+
+def everything(options: dict[str, Any], saved: Store | None, name: str) -> Facts:
+    """Look at all of it, in the order that gives the most useful refusal first."""
+    store, new_user, notes = decide(options, saved, name)
+    systemd.calendar(store.prune_at)
+    systemd.calendar(store.backup_at)
+    places(store)
+    file_system(store)
+    if new_user:
+        existing = {"kind": "missing", "directory_writable": True}
+        entry = host.look(store.directory)
+        if host.look(store.db) is None and entry is not None and not _to_be_taken_over(store):
+            raise Refused(
+                f"{store.directory} exists and belongs to another user than {store.user}, who does not exist yet.",
+                "Name the user that owns it: --user NAME",
+            )
+        if host.look(store.db) is not None:
+            existing = owner_by_number(store, next(iter(new_user.values())))
+        return Facts(store, None, None, new_user, existing, notes)
+    user = pwd.getpwnam(store.user)
+    return Facts(store, user.pw_uid, user.pw_gid, {}, contents(store), notes)
+
+
+def owner_by_number(store: Store, uid: str) -> dict[str, Any]:
+    """``contents`` for an owner without a name."""
+    return contents(replace(store, user=uid))

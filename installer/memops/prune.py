@@ -1,0 +1,84 @@
+"""Running the prune unit and listing what it would delete."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from memops import host, jobs, owner, render, systemd
+from memops.errors import MemopsError
+from memops.store import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from memops.settings import Store
+
+MODE_LIFETIME = 600
+"""Seconds that root's word to a run of the prune unit is valid."""
+
+
+def run(store: Store, mode: str | None, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+    """Start the prune unit, follow it to its end and return its run record.
+
+    mode: ``report`` (delete nothing), ``allow-large`` (the guard steps aside once) or None.
+    progress: called now and then with rows done and rows in all.
+    Raises MemopsError with the job's own words and exit code.
+    """
+    unit = store.unit("prune")
+    before = jobs.last_run(jobs.run_records(store), "prune")
+    if mode:
+        jobs.write_mode(store, mode, int(time.time()) + MODE_LIFETIME)
+    try:
+        host.run("systemctl", "start", "--no-block", "--", unit)
+        while (shown := systemd.show([unit], "ActiveState", "Job", "Result")[unit])["Job"] not in ("", "0"):
+            if progress and (at := jobs.progress(store)):
+                progress(*at)
+            time.sleep(0.1)
+    finally:
+        if mode:
+            jobs.clear_mode(store)
+    record = jobs.last_run(jobs.run_records(store), "prune")
+    if record is None or record == before:
+        raise MemopsError(f"{unit} left no record of a run ({shown['Result']}).", f"See: journalctl -u {unit}")
+    if shown["ActiveState"] == "failed":
+        code = record.get("exit")
+        raise MemopsError(
+            f"The prune did not finish: {record['message']}",
+            f"See: journalctl -u {unit}",
+            code if code in (5, 6) else 1,
+        )
+    return record
+
+
+def doomed(store: Store) -> Iterator[dict[str, str]]:
+    """What a run would delete now, and why: id, reason and the date that decided, ready to be printed.
+
+    Raises MemopsError when the store cannot be read.
+    """
+    answer = script(store, "--list")
+    for line in answer.splitlines():
+        row = json.loads(line)
+        yield {key: printable(value) for key, value in row.items()}
+
+
+def count(store: Store) -> dict[str, Any]:
+    """The store's counts, made now as its owner. Raises MemopsError when the store cannot be read."""
+    counts: dict[str, Any] = json.loads(script(store, "--count"))
+    return counts
+
+
+def script(store: Store, form: str) -> str:
+    """What the prune script prints in one of its reading forms (``--list``, ``--count``), run as the store's owner."""
+    ran = owner.run(
+        store,
+        *("/usr/bin/python3", "-I", f"{render.LIBRARY}/prune.py", form),
+        *("--store", f"/run/memops/store/{store.file}", "--sql", f"/etc/memops/{store.name}/prune.sql"),
+        timeout=1800,
+    )
+    if ran.code:
+        raise MemopsError(
+            f"{store.db} could not be read as user {store.user}: {ran.said}", exit_code=5 if ran.code == 5 else 1
+        )
+    return ran.out

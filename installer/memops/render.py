@@ -1,0 +1,145 @@
+"""Settings → the text of every file memops installs. Pure: it reads only its own templates."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+
+from memops import __version__, assets
+from memops.settings import SETTINGS_FILE, VERSION, Store, as_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+UNIT_DIRECTORY = "/etc/systemd/system"
+LIBRARY = "/usr/local/lib/memops"
+COMPLETION = "/etc/bash_completion.d/memops"
+SYSUSERS = "/etc/sysusers.d/memops.conf"
+INDEXES = {"memory_expires": "expires_at", "memory_superseded": "superseded_by"}
+"""The indexes every store needs: name → column."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A file to install: its text and mode, and the store it belongs to (none: to all)."""
+
+    text: str
+    mode: int = 0o644
+    store: str | None = None
+
+
+def unit_path(value: str) -> str:
+    """A path as a word of a unit directive: quoted, ``%`` doubled (man systemd.syntax, systemd.unit SPECIFIERS).
+
+    Raises ValueError for what no quoting can carry; settings.check refuses it earlier.
+    """
+    if any(c in "\"'\\" or c in "\0\n\r" for c in value):
+        raise ValueError(f"a unit file cannot carry {value!r}")
+    return '"' + value.replace("%", "%%") + '"'
+
+
+def unit_argument(value: str) -> str:
+    """A word of ExecStart=: as a path, and ``$`` doubled (man systemd.service, COMMAND LINES)."""
+    return unit_path(value).replace("$", "$$")
+
+
+def unit_text(value: str) -> str:
+    """Plain text in a directive that expands specifiers."""
+    if any(c in "\0\n\r\\" for c in value):
+        raise ValueError(f"a unit file cannot carry {value!r}")
+    return value.replace("%", "%%")
+
+
+def sql_identifier(value: str) -> str:
+    """A table's or column's name in SQL."""
+    return '"' + value.replace('"', '""') + '"'
+
+
+def sql_literal(value: str) -> str:
+    """A string in SQL."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([assets.folder("units"), assets.folder("sql")]),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # noqa: S701 - no HTML: each value has a filter for the place it goes to
+    )
+    environment.filters |= {
+        "path": unit_path,
+        "arg": unit_argument,
+        "text": unit_text,
+        "ident": sql_identifier,
+        "literal": sql_literal,
+        "sh": shlex.quote,
+        "toml": lambda value: json.dumps(value, ensure_ascii=False),
+    }
+    return environment
+
+
+def template(file: str, **values: Any) -> str:
+    """Render one template by its file name. Raises jinja2.UndefinedError when a value is missing."""
+    return _environment().get_template(file).render(version=__version__, **values)
+
+
+def sql(template_name: str, store: Store, **values: str) -> str:
+    """One of sql/*.sql.j2 for a store."""
+    return template(
+        f"{template_name}.sql.j2",
+        table="memory",
+        view="live_memory",
+        keep_superseded_days=store.keep_superseded,
+        history_from=store.history_from,
+        indexes=INDEXES,
+        **values,
+    )
+
+
+def store_files(store: Store) -> dict[str, File]:
+    """Everything that is one store's own: path → file."""
+    units = [store.unit(job) for job in store.jobs] + list(store.timers)
+    files = {
+        f"{UNIT_DIRECTORY}/{name}": template(_template_of(name, store), store=store, lib=LIBRARY) for name in units
+    }
+    files |= {f"/etc/memops/{store.name}/{name}.sql": sql(name, store) for name in ("schema", "prune")}
+    return {path: File(text, store=store.name) for path, text in sorted(files.items())}
+
+
+def _template_of(unit: str, store: Store) -> str:
+    stem, kind = unit.rsplit(".", 1)
+    return f"{stem.removesuffix(store.suffix)}.{kind}.j2"
+
+
+def shared_files(stores: Mapping[str, Store], users: Mapping[str, str]) -> dict[str, File]:
+    """What all stores share. ``users``: name → uid (or ``-``) of the system users that memops makes."""
+    files = {
+        f"{LIBRARY}/{name}": File(text, 0o755 if name == "uninstall.py" else 0o644)
+        for name, text in assets.jobs().items()
+    }
+    # Named as a person types it; the jobs keep their ending because they import one another.
+    files[f"{LIBRARY}/uninstall"] = files.pop(f"{LIBRARY}/uninstall.py")
+    tables = {name: as_table(store) for name, store in sorted(stores.items())}
+    files[str(SETTINGS_FILE)] = File(template("memops.toml.j2", settings_version=VERSION, tables=tables))
+    files["/etc/tmpfiles.d/memops.conf"] = File(template("tmpfiles.conf.j2"))
+    files[COMPLETION] = File(template("completion.bash.j2"))
+    if users:
+        files[SYSUSERS] = File(template("sysusers.conf.j2", users=dict(sorted(users.items()))))
+    return dict(sorted(files.items()))
+
+
+def all_files(stores: Mapping[str, Store], users: Mapping[str, str]) -> dict[str, File]:
+    """Every file that memops installs for these stores."""
+    files = shared_files(stores, users)
+    for store in stores.values():
+        files |= store_files(store)
+    return dict(sorted(files.items()))

@@ -1,0 +1,176 @@
+"""Turning results into text. Data goes to stdout, talk to stderr; colour only where a terminal wants it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import TextIO
+
+    from memops.settings import Store
+
+_COLOURS = {"red": 31, "green": 32, "yellow": 33, "bold": 1, "dim": 2}
+
+
+def colour(text: str, name: str, stream: TextIO) -> str:
+    """``text`` in a colour when ``stream`` is a terminal and NO_COLOR (https://no-color.org) is not set."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty():
+        return text
+    return f"\x1b[{_COLOURS[name]}m{text}\x1b[0m"
+
+
+def say(text: str) -> None:
+    """One line of talk."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def step(text: str) -> None:
+    """One step of an installation."""
+    print(f"  {text}", flush=True)
+
+
+def error(message: str, hint: str) -> None:
+    """What is so, and what to type."""
+    say(colour("Error: ", "red", sys.stderr) + message)
+    if hint:
+        say(hint)
+
+
+def progress() -> Callable[[int, int], None] | None:
+    """What shows how far a job is, on one line of a terminal; None where there is no terminal."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(done: int, total: int) -> None:
+        print(f"\r{done} of {total} rows", end="" if done < total else "\n", file=sys.stderr, flush=True)
+
+    return show
+
+
+def installed(store: Store, remarks: list[str]) -> str:
+    """The last words of an installation."""
+    lines = [f"Note: {remark}" for remark in remarks]
+    lines += [
+        "",
+        f"memops looks after {store.db} now. What to type next:",
+        "  memops status                             see how it is",
+        f"  sudo systemctl start {store.unit('prune'):<20} prune now",
+        f"  sudo systemctl start {store.unit('backup'):<20} back up now",
+        "  sudo memops uninstall                     take it away again; the data stays",
+    ]
+    return "\n".join(lines)
+
+
+def doomed(rows: list[dict[str, str]]) -> str:
+    """The list of ``memops prune --dry-run``."""
+    if not rows:
+        return "Nothing is dead: a run would delete nothing."
+    wide = max(len(row["id"]) for row in rows)
+    reasons = {"expired": "expired", "superseded": "superseded, written", "chain": "behind a dead fact, written"}
+    lines = [f"{row['id']:<{wide}}  {reasons.get(row['reason'], row['reason'])} {row['date']}" for row in rows]
+    return "\n".join([*lines, f"A run would delete {len(rows)} rows."])
+
+
+def age(seconds: int | None) -> str:
+    """An age in the largest unit that fits: ``5 min``, ``20 h``, ``3 days``."""
+    if seconds is None:
+        return "?"
+    if seconds < 0:
+        return "in the future"
+    for size, unit in ((86400 * 2, "days"), (3600 * 2, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // (86400 if unit == 'days' else 3600 if unit == 'h' else 60)} {unit}"
+    return f"{seconds} s"
+
+
+def size(count: object) -> str:
+    """Bytes in decimal units."""
+    amount = float(count) if isinstance(count, int | float) else 0.0
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def status(data: Mapping[str, Any]) -> str:
+    """The screen of ``memops status``."""
+    width = min(shutil.get_terminal_size((80, 24)).columns, 120)
+    return "\n\n".join("\n".join(_store(store, width)) for store in data["stores"])
+
+
+_MARKS = {"ok": ("ok", "green"), "warning": ("look here", "yellow"), "error": ("not well", "red")}
+
+
+def _store(store: Mapping[str, Any], width: int) -> list[str]:
+    word, tint = _MARKS[store["problems"][0]["level"] if store["problems"] else "ok"]
+    lines = [f"{colour(store['name'], 'bold', sys.stdout)}: {colour(word, tint, sys.stdout)}"]
+    for problem in store["problems"]:
+        lines += _wrap(f"{problem['what']}.", width, "! ", _MARKS[problem["level"]][1])
+        lines += _wrap(problem["type"], width, "    ", "bold")
+    mode = (store["counts"] or {}).get("journal_mode")
+    lines += _line(
+        "store", f"{store['db']} (user {store['user']}" + (f", journal mode {mode})" if mode else ")"), width
+    )
+    lines += _line("facts", _facts(store), width)
+    newest = store["newest_set"]
+    if newest:
+        newest = (
+            f"{newest['set']}, {newest.get('rows', '?')} rows, {size(newest.get('bytes'))}, {age(newest['age'])} old"
+        )
+    lines += _line("newest set", newest or "none verified yet", width)
+    timers = {timer["unit"].removesuffix(".timer"): timer for timer in store["timers"]}
+    for job in store["jobs"]:
+        lines += _line(job["job"], _run(job, timers.get(job["unit"].removesuffix(".service"))), width)
+    lines += [line for unit, entries in store["journal"].items() for line in _log(unit, entries, width)]
+    for what in store["unreadable"]:
+        lines += _line("not read", what, width)
+    return lines
+
+
+def _run(job: Mapping[str, Any], timer: Mapping[str, Any] | None) -> str:
+    last = str(job["result"]) if job["ended"] is None else f"{job['result']} {age(job['age'])} ago"
+    if timer is None:
+        return f"{last}; the backup starts it"
+    return f"{last}; next {_minute(timer['next'])}, timer's last {_minute(timer['last'])}"
+
+
+def _log(unit: str, entries: list[str] | None, width: int) -> list[str]:
+    label = unit.removeprefix("memory-").removesuffix(".service") + " log"
+    return [line for entry in entries or [] for line in _line(label, entry, width, "dim")]
+
+
+def _facts(store: Mapping[str, Any]) -> str:
+    counts = store["counts"]
+    if counts is None:
+        return "not counted" if store["unreadable"] else "not counted yet"
+    parts = [f"{counts.get('rows', '?')} rows, {counts.get('live', '?')} live, gap {counts.get('gap', '?')}"]
+    parts += [f"{counts[key]} {key}" for key in ("dead", "doubtful") if key in counts]
+    if "violations" in counts:
+        parts.append(f"{counts['violations']} foreign-key violations")
+    return ", ".join(parts) + f" (counted {age(counts['age'])} ago)"
+
+
+def _minute(text: str | None) -> str:
+    return "none" if text is None else text[:16].replace("T", " ") + " UTC"
+
+
+def _line(label: str, text: str, width: int, tint: str = "") -> list[str]:
+    return _wrap(text, width, f"  {label:<12} ", tint)
+
+
+def _wrap(text: str, width: int, first: str, tint: str = "") -> list[str]:
+    lines = textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    return [colour(line, tint, sys.stdout) if tint else line for line in lines or [first]]

@@ -1,0 +1,307 @@
+"""The steps an installation is made of. Each says itself in one line, does itself, and says how to undo it first."""
+
+from __future__ import annotations
+
+import pwd
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from memops import debian, host, jobs, owner
+from memops.errors import MemopsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memops.render import File
+    from memops.settings import Store
+
+
+class Undo(Protocol):
+    """Takes what would undo the next change, before the change is made."""
+
+    def __call__(self, title: str, action: Callable[[], object]) -> None:
+        """Remember ``action``; ``title`` is said when it runs."""
+
+
+class Step(Protocol):
+    """One change to the machine."""
+
+    @property
+    def title(self) -> str:
+        """What it does, in one line that begins with a verb."""
+
+    def do(self, undo: Undo) -> str:
+        """Make the change. Returns a remark for the owner, mostly empty. Raises MemopsError."""
+
+
+@dataclass(frozen=True)
+class WriteFile:
+    """Write a root-owned file; ``old`` is the text it replaces (None: nothing is there)."""
+
+    path: str
+    file: File
+    old: str | None
+    old_mode: int = 0o644
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        return f"{'write' if self.old is None else 'change'} {self.path}"
+
+    def do(self, undo: Undo) -> str:
+        """Write it."""
+        if self.old is None:
+            undo(f"remove {self.path}", lambda: host.remove(self.path))
+        else:
+            undo(f"put back {self.path}", lambda: host.write(self.path, self.old or "", self.old_mode))
+        host.write(self.path, self.file.text, self.file.mode)
+        return ""
+
+
+@dataclass(frozen=True)
+class RemoveFile:
+    """Remove a file that an earlier version installed."""
+
+    path: str
+    old: str
+    old_mode: int
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        return f"remove {self.path}"
+
+    def do(self, undo: Undo) -> str:
+        """Remove it."""
+        undo(f"put back {self.path}", lambda: host.write(self.path, self.old, self.old_mode))
+        host.remove(self.path)
+        return ""
+
+
+@dataclass(frozen=True)
+class MakeUsers:
+    """Make the system users of /etc/sysusers.d/memops.conf."""
+
+    names: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        return f"make the system user {', '.join(self.names)}"
+
+    def do(self, undo: Undo) -> str:
+        """Let systemd-sysusers make them."""
+        for name in self.names:
+            undo(f"remove the user {name}", lambda name=name: host.run("userdel", name))  # type: ignore[misc]
+        host.run("systemd-sysusers", "/etc/sysusers.d/memops.conf")
+        return ""
+
+
+@dataclass(frozen=True)
+class MakeDirectory:
+    """Make a directory, or set the mode and owner of one that is memops' own.
+
+    ours: nothing but memops' own files lie in it, so undoing takes it away with what is in it.
+    """
+
+    path: str
+    mode: int
+    user: str = "root"
+    group: str = "root"
+    exists: bool = False
+    ours: bool = False
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        return f"{'set' if self.exists else 'make'} {self.path}/ ({self.user}:{self.group} {self.mode:04o})"
+
+    def do(self, undo: Undo) -> str:
+        """Make it."""
+        if not self.exists:
+            undo(f"remove {self.path}/", lambda: host.remove_directory(self.path, whole=self.ours))
+        elif (old := host.look(self.path)) is not None:
+            undo(f"set {self.path}/ back", lambda: host.make_directory(self.path, old.mode, old.uid, old.gid))
+        uid = pwd.getpwnam(self.user).pw_uid
+        # The primary group of a user is not always named like it.
+        gid = 0 if self.group == "root" else pwd.getpwnam(self.group).pw_gid
+        host.make_directory(self.path, self.mode, uid, gid)
+        return ""
+
+
+@dataclass(frozen=True)
+class MakeStore:
+    """Make an empty store as its owner."""
+
+    store: Store
+    schema: str
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        return f"make an empty store {self.store.db}"
+
+    def do(self, undo: Undo) -> str:
+        """Make it."""
+        undo(f"remove {self.store.db}", self._remove)
+        owner.call(self.store, "create", self.schema)
+        return ""
+
+    def _remove(self) -> None:
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            host.remove(self.store.db + suffix)
+
+
+@dataclass(frozen=True)
+class ChangeSchema:
+    """Add what a store lacks (a view, indexes); never a column, never a row."""
+
+    store: Store
+    what: str
+    script: str
+    back: str
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        return f"add {self.what} to {self.store.db}"
+
+    def do(self, undo: Undo) -> str:
+        """Run the SQL as the owner."""
+        undo(f"take {self.what} out again", lambda: owner.call(self.store, "change_schema", self.back))
+        owner.call(self.store, "change_schema", self.script)
+        return ""
+
+
+@dataclass(frozen=True)
+class InstallPackage:
+    """Install a package that is good to have; nothing of memops depends on it."""
+
+    package: str
+    purpose: str
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        return f"install {self.package} ({self.purpose})"
+
+    def do(self, _undo: Undo) -> str:
+        """Install it; a failure is a remark."""
+        if not debian.can_install():
+            return (
+                f"This machine has no apt. To look into the store, install {self.package} with its own package manager."
+            )
+        why = debian.install(self.package)
+        return f"{self.package} could not be installed ({why}). Later: apt-get install {self.package}" if why else ""
+
+
+@dataclass(frozen=True)
+class Reload:
+    """Let systemd read its unit files again."""
+
+    title: str = "systemctl daemon-reload"
+
+    def do(self, undo: Undo) -> str:
+        """Reload. Undoing needs no reload of its own: one runs after the files are back (see apply)."""
+        del undo
+        host.run("systemctl", "daemon-reload")
+        return ""
+
+
+@dataclass(frozen=True)
+class FirstBackup:
+    """Run the backup once; go on only when its set was sealed."""
+
+    store: Store
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        return f"make and verify a first backup in {self.store.sets}/"
+
+    def do(self, undo: Undo) -> str:
+        """Start the backup unit and read the sealing job's record."""
+        before = set(Path(self.store.sets).iterdir())
+        undo("remove the first backup", lambda: self._remove(before))
+        unit = self.store.unit("backup")
+        ran = host.run("systemctl", "start", unit, timeout=4 * 3600, ok=None)
+        seal = jobs.seal_record(self.store)
+        if ran.code or seal is None or seal["seal"].get("result") != "done":
+            raise MemopsError(
+                f"The first backup failed: {jobs.last_words(self.store, ('snapshot', 'backup')) or ran.said}",
+                f"See: journalctl -u {self.store.unit('snapshot')} -u {unit}",
+            )
+        return ""
+
+    def _remove(self, before: set[Path]) -> None:
+        for path in set(Path(self.store.sets).iterdir()) - before:
+            host.remove_directory(str(path), whole=True)
+
+
+@dataclass(frozen=True)
+class SwitchToWal:
+    """Switch the store to WAL and believe only the mode it reports afterwards."""
+
+    store: Store
+    old: str
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        return f"switch {self.store.db} to WAL (it was: {self.old})"
+
+    def do(self, undo: Undo) -> str:
+        """Switch it as the owner."""
+        undo(f"switch the journal mode back to {self.old}", self._back)
+        mode = owner.call(self.store, "set_journal_mode", "wal")
+        if mode != "wal":
+            raise MemopsError(
+                f"{self.store.db} stays in journal mode {mode}: another process has it open and busy.",
+                "Stop the agent for a moment, or leave the mode alone: --journal-mode keep",
+            )
+        return (
+            "SQLite 3.7.0 to 3.51.2 has a rare fault when one process resets the WAL while another commits; the jobs"
+            " keep to the automatic checkpoint and never run one of their own beside the agent."
+        )
+
+    def _back(self) -> None:
+        mode = owner.call(self.store, "set_journal_mode", self.old)
+        if mode != self.old:
+            raise MemopsError(f"{self.store.db} stays in WAL mode: another process has it open")
+
+
+@dataclass(frozen=True)
+class EnableTimers:
+    """Enable and start timers. From here on nothing is undone."""
+
+    timers: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        return f"systemctl enable --now {' '.join(self.timers)}"
+
+    def do(self, undo: Undo) -> str:
+        """Enable and start them."""
+        undo("disable the timers", lambda: host.run("systemctl", "disable", "--now", *self.timers, ok=None))
+        host.run("systemctl", "enable", "--now", *self.timers)
+        return ""
+
+
+@dataclass(frozen=True)
+class RestartTimers:
+    """Let running timers take up a changed schedule."""
+
+    timers: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        return f"systemctl try-restart {' '.join(self.timers)}"
+
+    def do(self, undo: Undo) -> str:
+        """Restart those that run."""
+        undo("restart the timers", lambda: host.run("systemctl", "try-restart", *self.timers, ok=None))
+        host.run("systemctl", "try-restart", *self.timers)
+        return ""

@@ -1,0 +1,275 @@
+#!/usr/bin/python3 -I
+"""Take the memops bundle off this machine; installed as /usr/local/lib/memops/uninstall.
+
+Standard library only, so that it works when the memops command itself does not. It goes by the manifest of what was
+written, and without one by the names and first lines of memops' files. The stores, their sets and the system users
+stay, unless --purge says otherwise. Doing it twice, or on half an installation, is fine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import glob
+import hashlib
+import json
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import sys
+from typing import Any, NoReturn
+
+MANIFEST = "/etc/memops/manifest.json"
+UNITS = "/etc/systemd/system"
+MARK = "# Written by memops "
+JOBS = ("prune", "backup", "snapshot")
+OWN_DIRECTORIES = ("/usr/local/lib/memops", "/etc/memops", "/var/lib/memops", "/run/memops")
+OTHER_FILES = (
+    "/etc/tmpfiles.d/memops.conf",
+    "/etc/sysusers.d/memops.conf",
+    "/etc/bash_completion.d/memops",
+)
+
+FAILED, USAGE, REFUSED, NOT_PERMITTED = 1, 2, 3, 4
+
+
+def stop(code: int, message: str, hint: str) -> NoReturn:
+    """Say what is so and what to type, and exit."""
+    print(f"Error: {message}\n{hint}", file=sys.stderr)
+    sys.exit(code)
+
+
+def read_manifest() -> dict[str, Any]:
+    """The manifest's files, directories, users and stores; empty ones where it is missing or damaged."""
+    empty: dict[str, Any] = {"files": {}, "directories": [], "users": [], "stores": {}}
+    try:
+        with open(MANIFEST, encoding="utf-8") as file:
+            found = json.load(file)
+        return {key: type(value)(found.get(key, value)) for key, value in empty.items()}
+    except FileNotFoundError:
+        return empty
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        print(f"{MANIFEST} cannot be read ({error}); going by the names of memops' files.", file=sys.stderr)
+        return empty
+
+
+def own_files(manifest: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """The files to remove, and those a person changed, which are kept aside."""
+    candidates = dict.fromkeys([*manifest["files"], *OTHER_FILES])
+    for job in JOBS:
+        candidates |= dict.fromkeys(
+            sorted(glob.glob(f"{UNITS}/memory-{job}*.service") + glob.glob(f"{UNITS}/memory-{job}*.timer"))
+        )
+    remove: list[str] = []
+    edited: list[str] = []
+    for path in candidates:
+        if not os.path.lexists(path) or in_own_directory(path):
+            continue
+        entry = manifest["files"].get(path)
+        text = None
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            text = file.read()
+        if entry is None and not (text or b"").startswith(MARK.encode()):
+            continue
+        changed = entry is not None and text is not None and hashlib.sha256(text).hexdigest() != entry.get("sha256")
+        (edited if changed else remove).append(path)
+    return remove, edited
+
+
+def in_own_directory(path: str) -> bool:
+    """Whether a path lies in a directory that goes as a whole."""
+    return any(path.startswith(f"{directory}/") for directory in OWN_DIRECTORIES)
+
+
+def unit_names(manifest: dict[str, Any], files: list[str]) -> list[str]:
+    """Every unit of memops, timers first: what starts a job is stopped before the job."""
+    names = {os.path.basename(path) for path in files if path.startswith(f"{UNITS}/")}
+    for store in manifest["stores"].values():
+        for job in JOBS:
+            names |= {f"memory-{job}{store.get('suffix', '')}.service"}
+            names |= {f"memory-{job}{store.get('suffix', '')}.timer"} if job != "snapshot" else set()
+    return sorted(names, key=lambda name: (not name.endswith(".timer"), name))
+
+
+def systemctl(*arguments: str) -> str:
+    """Run systemctl and return what it complained about; no systemd is no complaint."""
+    if not os.path.isdir("/run/systemd/system"):
+        return ""
+    environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+    ran = subprocess.run(
+        ["systemctl", *arguments],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    return ran.stderr.strip() if ran.returncode else ""
+
+
+def remove_bundle(manifest: dict[str, Any], remove: list[str], edited: list[str]) -> list[str]:
+    """Take the bundle away: stop, clean, remove, reload. Returns what is left, in sentences."""
+    units = unit_names(manifest, remove + edited)
+    stop_units([name for name in units if os.path.lexists(f"{UNITS}/{name}")])
+    for path in edited:
+        os.rename(path, f"{path}.memops-edited")
+    for path in remove:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    incoming = [os.path.join(store["backup_dir"], "incoming") for store in manifest["stores"].values()]
+    for directory in (*incoming, *OWN_DIRECTORIES):
+        if os.path.isdir(directory) and not os.path.islink(directory):
+            shutil.rmtree(directory, ignore_errors=True)
+    systemctl("daemon-reload")
+    if units:
+        systemctl("reset-failed", "--", *units)
+    left = [f"{directory} could not be removed." for directory in OWN_DIRECTORIES if os.path.lexists(directory)]
+    for name in units:
+        left += [f"{path} still points at {name}." for path in glob.glob(f"{UNITS}/*.wants/{glob.escape(name)}")]
+    return left
+
+
+def stop_units(names: list[str]) -> None:
+    """Disable and stop what is installed, and remove the timers' state."""
+    timers = [name for name in names if name.endswith(".timer")]
+    if timers:
+        systemctl("disable", "--now", "--", *timers)
+    if names:
+        systemctl("stop", "--", *names)
+    for timer in timers:
+        # Persistent= keeps a stamp that would outlive the timer (man systemd.timer).
+        systemctl("clean", "--what=state", "--", timer)
+
+
+def purge(manifest: dict[str, Any]) -> list[str]:
+    """Remove the stores, their sets and the users memops made. Returns what is left, in sentences."""
+    left = []
+    for name, store in manifest["stores"].items():
+        base = os.path.basename(store["db"])
+        try:
+            # By descriptor: the directory is the agent's, who could put a link where a directory was.
+            directory = os.open(store["directory"], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            directory = None
+        if directory is not None:
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(base + suffix, dir_fd=directory)
+            os.close(directory)
+        sets = os.path.join(store["backup_dir"], name)
+        if os.path.isdir(sets) and not os.path.islink(sets):
+            shutil.rmtree(sets, ignore_errors=True)
+        left += [f"{path} could not be removed." for path in (store["db"], sets) if os.path.lexists(path)]
+    for user in manifest["users"]:
+        with contextlib.suppress(KeyError):
+            pwd.getpwnam(user)
+            subprocess.run(["userdel", user], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return left
+
+
+def remove_made_directories(manifest: dict[str, Any]) -> None:
+    """Remove the directories memops made, where they are empty now, innermost first."""
+    for directory in sorted(manifest["directories"], key=len, reverse=True):
+        with contextlib.suppress(OSError):
+            if stat.S_ISDIR(os.lstat(directory).st_mode):
+                os.rmdir(directory)
+
+
+def agree(stores: dict[str, Any], confirm: list[str]) -> None:
+    """Let a person type each store's path before its data goes; off a terminal --confirm must name it."""
+    for name, store in stores.items():
+        path = store["db"]
+        if path in confirm:
+            continue
+        if not sys.stdin.isatty():
+            stop(
+                REFUSED,
+                f"--purge deletes {path} and its backups, and nobody is there to agree.",
+                f"Add: --confirm {path}",
+            )
+        typed = input(
+            f"--purge deletes {path} and its sets in {store['backup_dir']}/{name}/.\nType the store's path to agree: "
+        )
+        if typed != path:
+            stop(REFUSED, "That is not the store's path; nothing was changed.", f"Type it as it stands here: {path}")
+
+
+def main() -> int:
+    """Parse the command line, say what goes and what stays, do it, and look for leftovers."""
+    arguments = parse()
+    if os.geteuid() != 0:
+        stop(NOT_PERMITTED, "This needs root.", "Type: sudo memops uninstall")
+    manifest = read_manifest()
+    remove, edited = own_files(manifest)
+    directories = [path for path in OWN_DIRECTORIES if os.path.lexists(path)]
+    if not remove and not edited and not directories:
+        print("Nothing to do: memops is not installed here.")
+        return 0
+    if arguments.dry_run:
+        foretell(manifest, [*remove, *(f"{path}/" for path in directories)], edited, whole=arguments.purge)
+        return 0
+    if arguments.purge:
+        agree(manifest["stores"], arguments.confirm)
+    left = remove_bundle(manifest, remove, edited)
+    if arguments.purge:
+        left += purge(manifest)
+    remove_made_directories(manifest)
+    print("The bundle is gone: its units, timers, scripts, settings and records.")
+    report_kept(manifest, edited)
+    for sentence in left:
+        print(sentence, file=sys.stderr)
+    return FAILED if left else 0
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="memops uninstall",
+        description="Take the bundle away; the store, the backups and the system user stay.",
+        epilog="Examples: sudo memops uninstall --dry-run; sudo memops uninstall; sudo memops uninstall --purge",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would go, and change nothing")
+    parser.add_argument(
+        "--purge", action="store_true", help="delete the stores, their backups and the users memops made"
+    )
+    parser.add_argument(
+        "--confirm", metavar="PATH", action="append", default=[], help="agree to purge this store off a terminal"
+    )
+    return parser.parse_args()
+
+
+def foretell(manifest: dict[str, Any], remove: list[str], edited: list[str], *, whole: bool) -> None:
+    """Print what a run would do."""
+    for path in remove:
+        print(f"would remove {path}")
+    for path in edited:
+        print(f"would keep {path} as {path}.memops-edited, since somebody changed it")
+    for name, store in manifest["stores"].items():
+        for path in (store["db"], os.path.join(store["backup_dir"], name)):
+            print(f"would {'delete' if whole else 'keep'} {path}")
+    for user in manifest["users"]:
+        print(f"would {'remove' if whole else 'keep'} the system user {user}")
+
+
+def report_kept(manifest: dict[str, Any], edited: list[str]) -> None:
+    """List what of the owner's is still there."""
+    for name, store in manifest["stores"].items():
+        sets = os.path.join(store["backup_dir"], name)
+        for path in (store["db"], sets):
+            if os.path.lexists(path):
+                print(f"kept {path}")
+    for user in manifest["users"]:
+        with contextlib.suppress(KeyError):
+            pwd.getpwnam(user)
+            print(f"kept the system user {user}")
+    for path in edited:
+        print(f"kept {path}.memops-edited, since somebody changed it")
+    for path in sorted(glob.glob(f"{UNITS}/memory-*.d")):
+        print(f"kept {path}, which memops did not write")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

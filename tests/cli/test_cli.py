@@ -1,0 +1,111 @@
+"""The real entry point, as a person types it, on a machine that systemd does not run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+UNITS = "etc/systemd/system"
+
+
+def memops(
+    *arguments: str, user: int | None = None, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command with this Python from the checkout."""
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT / 'installer')!r}); from memops.main import main; main()", *arguments],
+        capture_output=True, text=True, timeout=60, user=user, cwd="/", env={"PATH": os.environ["PATH"], **(env or {})},
+    )  # fmt: skip
+
+
+def test_help_groups_and_explains() -> None:
+    ran = memops("--help", env={"COLUMNS": "80"})
+    assert ran.returncode == 0
+    for command in ("install", "status", "prune", "render", "uninstall"):
+        assert command in ran.stdout
+        own = memops(command, "--help", env={"COLUMNS": "80"})
+        assert own.returncode == 0, own.stderr
+        assert "xample" in own.stdout
+        assert max(map(len, own.stdout.splitlines())) <= 80
+    assert "Exit codes" in ran.stdout
+    assert max(map(len, ran.stdout.splitlines())) <= 80
+
+
+def test_version() -> None:
+    assert memops("--version").stdout.startswith("memops 0.")
+
+
+def test_a_wrong_word_is_answered_with_the_right_one() -> None:
+    ran = memops("instal")
+    assert ran.returncode == 2
+    assert "install" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_without_systemd_install_says_what_to_do_instead() -> None:
+    if Path("/run/systemd/system").is_dir():
+        pytest.fail("this ring expects a machine that systemd does not run; run it in a container")
+    ran = memops("install")
+    assert ran.returncode == 3
+    assert "memops render" in ran.stderr
+
+
+def test_status_where_nothing_is_installed() -> None:
+    ran = memops("status")
+    assert ran.returncode == 1
+    assert ran.stdout == ""
+    assert "sudo memops install" in ran.stderr
+
+
+def test_render_writes_what_systemd_accepts(tmp_path) -> None:
+    target = tmp_path / "bundle"
+    ran = memops("render", str(target), "--db", "/srv/my agent/m%em.db")
+    assert ran.returncode == 0, ran.stderr
+    files = sorted(str(p.relative_to(target)) for p in target.rglob("*") if p.is_file())
+    assert ran.stdout.split("\n")[:-1] == [str(target / f) for f in files]
+    assert f"{UNITS}/memory-prune.service" in files
+    assert os.access(target / "usr/local/lib/memops/uninstall", os.X_OK)
+    units = [str(p) for p in (target / UNITS).iterdir()]
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *units],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (verified.returncode, verified.stderr) == (0, "")
+    for unit in units:
+        if unit.endswith(".service"):
+            most = "10" if "backup" in unit else "5"
+            secure = subprocess.run(
+                ["systemd-analyze", "security", "--offline=true", f"--threshold={most}", "--no-pager", unit],
+                capture_output=True,
+                timeout=60,
+            )
+            assert secure.returncode == 0, unit
+
+
+def test_render_keeps_what_is_there(tmp_path) -> None:
+    (tmp_path / "mine").write_text("x")
+    ran = memops("render", str(tmp_path))
+    assert ran.returncode == 3
+    assert [p.name for p in tmp_path.iterdir()] == ["mine"]
+
+
+def test_render_refuses_a_path_that_units_cannot_carry(tmp_path) -> None:
+    ran = memops("render", str(tmp_path / "x"), "--db", "/srv/a'b/m.db")
+    assert ran.returncode == 2
+    assert "single quote" in ran.stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_broken_pipe_is_no_error_message() -> None:
+    ran = subprocess.run(
+        ["sh", "-c", f'"$0" -c "import sys; sys.path.insert(0, \'{ROOT}/installer\'); from memops.main import main; main()" --help | true', sys.executable],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ran.stderr == ""

@@ -1,0 +1,96 @@
+"""What status makes of what it gathered."""
+
+from __future__ import annotations
+
+from memops import report
+from memops.status import problems
+
+
+def healthy() -> dict:
+    job = {
+        "loaded": "loaded",
+        "result": "done",
+        "message": "",
+        "reload_needed": False,
+        "ended": "2026-11-30T21:00:00Z",
+        "age": 60,
+    }
+    return {
+        "name": "default",
+        "db": "/srv/agent/memory.db",
+        "user": "agent",
+        "backup_dir": "/srv/backup/default",
+        "timers": [
+            {
+                "unit": f"memory-{n}.timer",
+                "enabled": "enabled",
+                "active": "active",
+                "next": "2026-12-01T00:03:11Z",
+                "last": None,
+            }
+            for n in ("backup", "prune")
+        ],
+        "jobs": [{**job, "job": n, "unit": f"memory-{n}.service"} for n in ("snapshot", "backup", "prune")],
+        "counts": {
+            "rows": 3,
+            "live": 2,
+            "gap": 1,
+            "dead": 0,
+            "doubtful": 0,
+            "violations": 0,
+            "age": 61,
+            "journal_mode": "wal",
+        },
+        "newest_set": {"set": "2026-11-30T210000Z", "rows": 3, "bytes": 20480, "age": 3600},
+        "journal": {"memory-prune.service": ["2026-11-30T21:00:00Z prune: 0 expired"]},
+        "unreadable": [],
+    }
+
+
+def test_health_has_no_problems() -> None:
+    assert problems(healthy()) == []
+
+
+def test_the_worst_comes_first_and_each_says_what_to_type() -> None:
+    sick = healthy()
+    sick["timers"][0]["enabled"] = "disabled"
+    sick["jobs"][2] |= {"result": "failed", "message": "the agent held the write lock"}
+    sick["newest_set"] = None
+    sick["counts"]["doubtful"] = 2
+    found = problems(sick)
+    assert [p["level"] for p in found] == ["error", "error", "warning", "warning"]
+    assert "the agent held the write lock" in found[0]["what"]
+    assert all(p["type"] for p in found)
+
+
+def test_an_old_set_is_a_problem() -> None:
+    sick = healthy()
+    sick["newest_set"]["age"] = 49 * 3600
+    assert "older than two days" in problems(sick)[0]["what"]
+
+
+def test_what_was_not_read_is_not_called_a_failure() -> None:
+    shy = healthy()
+    shy["jobs"][0] |= {"result": "not read", "ended": None}
+    shy["counts"] = None
+    shy["unreadable"] = ["the journal"]
+    assert problems(shy) == []
+    text = report.status({"stores": [{**shy, "problems": []}]})
+    assert "never" not in text
+    assert "not counted" in text
+    assert "not read     the journal" in text
+
+
+def test_the_screen_fits_80_columns_and_has_no_colour_off_a_terminal(monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    sick = healthy()
+    sick["jobs"][2] |= {"result": "failed", "message": "the agent held the write lock for longer than 30 s " * 3}
+    text = report.status({"stores": [{**sick, "problems": problems(sick)}]})
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\x1b" not in text
+    assert text.splitlines()[0] == "default: not well"
+
+
+def test_ages_and_sizes() -> None:
+    assert [report.age(s) for s in (None, 0, 59, 61, 7200, 86400 * 3)] == ["?", "0 s", "59 s", "1 min", "2 h", "3 days"]
+    assert [report.size(n) for n in (0, 999, 20480, 5_000_000, "?")] == ["0 B", "999 B", "20.5 kB", "5.0 MB", "0 B"]
