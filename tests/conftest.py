@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import memops.assets
 import memops.store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,6 +22,7 @@ sys.modules.setdefault("store", memops.store)
 def lib(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with what /usr/local/lib/memops holds on a server: the jobs and store.py, to be run from there."""
     directory = tmp_path_factory.mktemp("lib")
-    for file in [*(ROOT / "scripts" / "jobs").glob("*.py"), ROOT / "installer" / "memops" / "store.py"]:
+    package = ROOT / "installer" / "memops"
+    for file in [*(ROOT / "scripts" / "jobs").glob("*.py"), *(package / name for name in memops.assets.SHARED)]:
         shutil.copy(file, directory)
     return directory

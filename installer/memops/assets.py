@@ -6,6 +6,9 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
 
+SHARED = ("exposition.py", "health.py", "store.py", "survey.py")
+"""Modules of this package that the jobs import too; standard library only."""
+
 
 def folder(name: str) -> Path:
     """The directory of ``units``, ``sql`` or ``jobs``. Raises FileNotFoundError when this copy is incomplete."""
@@ -19,5 +22,5 @@ def folder(name: str) -> Path:
 
 def jobs() -> dict[str, str]:
     """Every file that goes to /usr/local/lib/memops: name → text."""
-    sources = [*folder("jobs").glob("*.py"), _PACKAGE / "store.py"]
+    sources = [*folder("jobs").glob("*.py"), *(_PACKAGE / name for name in SHARED)]
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(sources)}

@@ -20,7 +20,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-Name = Annotated[str, typer.Option("--name", metavar="STORE", help="Which store, where there are several.")]
+Name = Annotated[
+    str | None, typer.Option("--name", metavar="STORE", help="One store; the first one has the name default.")
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -34,9 +36,16 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 @app.command()
 def install(
-    db: Annotated[Path | None, typer.Option(help="The agent's database. [default: /srv/agent/memory.db]")] = None,
-    user: Annotated[str | None, typer.Option(help="Who owns it. [default: the database's owner, else agent]")] = None,
-    backup_dir: Annotated[Path | None, typer.Option(help="Where backups go. [default: /srv/backup]")] = None,
+    name: Name = None,
+    db: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="The agent's database. [default: /srv/agent/memory.db]")
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option(metavar="USER", help="Who owns it. [default: the database's owner, else agent]")
+    ] = None,
+    backup_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where backups go. [default: /srv/backup]")
+    ] = None,
     prune_at: Annotated[str | None, typer.Option(metavar="CALENDAR", help="When to prune. [default: daily]")] = None,
     backup_at: Annotated[
         str | None, typer.Option(metavar="CALENDAR", help="When to back up. [default: *-*-* 23:30:00]")
@@ -52,8 +61,27 @@ def install(
         str | None,
         typer.Option(metavar="created|superseded", help="The date those days count from. [default: created]"),
     ] = None,
+    mail_to: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Mail the reason when a job fails; '' for no mail.")
+    ] = None,
+    ping_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Ping a check, healthchecks style, when a backup starts and ends; with {job} in the URL the prune has"
+            " one too. - takes it from standard input, '' stops it.",
+        ),
+    ] = None,
+    textfile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the figures to FILE.prom every five minutes, for node_exporter; '' stops it.",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a view or index is added to a store.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace files of memops that somebody edited.")] = False,
 ) -> None:
     """Put memory under care: timers for the prune and the backup.
 
@@ -62,7 +90,8 @@ def install(
     \b
     Examples:
       sudo memops install
-      sudo memops install --db /home/ada/agent/memory.db --prune-at 03:30
+      sudo memops install --db /home/ada/agent/memory.db --prune-at 04:00
+      sudo memops install --name work --db /srv/work/memory.db
       sudo memops install --dry-run
     """
     from memops import install as installing
@@ -80,27 +109,29 @@ def install(
         "journal_mode": journal_mode,
         "keep_superseded": None if keep_superseded is None else settings.days(keep_superseded),
         "history_from": history_from,
+        "mail_to": mail_to,
+        "textfile": str(Path(textfile).absolute()) if textfile else textfile,
+        "ping_url": report.ask("URL to ping") if ping_url == "-" else ping_url,
     }
-    facts, steps = installing.prepare(options, "default")
-    for note in facts.notes:
-        report.say(note)
-    if dry_run:
-        print(installing.describe(steps) or "Nothing to do: everything is as it should be.")
-        return
-    if not steps:
-        print("Nothing to do: everything is as it should be. See it with: memops status")
-        return
-    if (changes := installing.changes_a_store(steps)) and not yes:
-        report.say("This store was there before. It needs:\n" + "\n".join(changes))
-        if not sys.stdin.isatty():
-            raise UsageError("Nobody is there to agree to that.", "If it is right, add --yes.")
-        typer.confirm("Add it?", abort=True, err=True)
-    remarks = installing.carry_out(facts, steps, report.step)
-    print(report.installed(facts.store, remarks))
+    for store in installing.chosen(name, options):
+        prepared = installing.prepare(options, store, force=force)
+        for note in prepared.notes:
+            report.say(note)
+        if dry_run or not prepared.steps:
+            print(installing.describe(prepared.steps) or f"Nothing to do: {store} is as it should be.")
+            continue
+        if (changes := installing.changes_a_store(prepared.steps)) and not yes:
+            report.say("This store was there before. It needs:\n" + "\n".join(changes))
+            if not sys.stdin.isatty():
+                raise UsageError("Nobody is there to agree to that.", "If it is right, add --yes.")
+            typer.confirm("Add it?", abort=True, err=True)
+        remarks = installing.carry_out(prepared, report.step)
+        print(report.installed(prepared.facts.store, remarks))
 
 
 @app.command()
 def status(
+    name: Name = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Count the rows now instead of showing the last count.")
     ] = False,
@@ -119,17 +150,39 @@ def status(
     from memops import look, report, settings
     from memops import status as looking
 
-    stores = settings.load()
-    if not stores:
-        raise looking.not_installed()
     if fresh:
         look.require_root("memops status --fresh")
-    data = looking.gather(stores.values(), fresh=fresh)
+    data = looking.gather(settings.chosen(name), fresh=fresh)
     print(json.dumps(data, indent=1) if as_json else report.status(data))
 
 
 @app.command()
+def check(
+    name: Name = None,
+    prometheus: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the figures to FILE.prom, for node_exporter.")
+    ] = None,
+) -> None:
+    """Say in one line whether all is well, for a monitoring system. Needs no rights.
+
+    Exit codes: 0 ok, 1 warning, 2 critical, 3 unknown (it could not look, or wrong usage). After the | comes
+    performance data, as Nagios and Icinga read it. docs/metrics.md lists the figures of --prometheus.
+
+    \b
+    Examples:
+      memops check
+      memops check --name work
+      sudo memops check --prometheus /var/lib/prometheus/node-exporter/memops.prom
+    """
+    from memops import check as checking
+    from memops import settings
+
+    checking.run(settings.chosen(name), None if prometheus is None else str(prometheus.absolute()))
+
+
+@app.command()
 def prune(
+    name: Name = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would go and why, and delete nothing.")] = False,
     allow_large: Annotated[bool, typer.Option("--allow-large", help="Let the guard step aside for this run.")] = False,
 ) -> None:
@@ -140,16 +193,11 @@ def prune(
       sudo memops prune --dry-run
       sudo memops prune
     """
-    from memops import look, report
+    from memops import look, report, settings
     from memops import prune as pruning
-    from memops import status as looking
-    from memops.settings import load
 
     look.require_root("memops prune")
-    stores = load()
-    if not stores:
-        raise looking.not_installed()
-    for store in stores.values():
+    for store in settings.chosen(name):
         if dry_run:
             rows = list(pruning.doomed(store))
             print(report.doomed(rows))
@@ -159,11 +207,35 @@ def prune(
 
 
 @app.command()
+def logs(
+    name: Name = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=0, help="How many lines to begin with.")] = 40,
+    follow: Annotated[
+        bool | None, typer.Option("--follow/--no-follow", help="Go on with new lines. [default: at a terminal]")
+    ] = None,
+) -> None:
+    """Show the journal of the jobs, oldest line first.
+
+    \b
+    Examples:
+      sudo memops logs
+      sudo memops logs --no-follow -n 200
+    """
+    import os
+
+    from memops import settings
+
+    units = [f"--unit={store.unit(job)}" for store in settings.chosen(name) for job in store.jobs]
+    going_on = ["--follow"] if follow or (follow is None and sys.stdout.isatty()) else ["--no-pager"]
+    os.execvp("journalctl", ["journalctl", f"--lines={lines}", *going_on, *units])  # noqa: S606
+
+
+@app.command()
 def render(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="An empty or new directory.")],
-    db: Annotated[Path, typer.Option(help="The agent's database.")] = Path("/srv/agent/memory.db"),
-    user: Annotated[str, typer.Option(help="Who owns it.")] = "agent",
-    backup_dir: Annotated[Path, typer.Option(help="Where backups go.")] = Path("/srv/backup"),
+    db: Annotated[Path, typer.Option(metavar="PATH", help="The agent's database.")] = Path("/srv/agent/memory.db"),
+    user: Annotated[str, typer.Option(metavar="USER", help="Who owns it.")] = "agent",
+    backup_dir: Annotated[Path, typer.Option(metavar="DIR", help="Where backups go.")] = Path("/srv/backup"),
 ) -> None:
     """Write every file that install would, below DIR, for people who deploy their own way.
 
@@ -179,20 +251,44 @@ def render(
         print(path)
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
-def uninstall(ctx: typer.Context) -> None:
-    """Take the bundle away again; the store, the sets and the user stay.
+@app.command()
+def uninstall(
+    name: Name = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and change nothing.")] = False,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Delete the stores, their backups and the users memops made, too.")
+    ] = False,
+    confirm: Annotated[
+        list[str] | None,
+        typer.Option("--confirm", metavar="PATH", help="Agree to --purge of this store off a terminal."),
+    ] = None,
+) -> None:
+    """Take the bundle away again; the store, the backups and the user stay.
+
+    The same without this command: /usr/local/lib/memops/uninstall
 
     \b
     Examples:
       sudo memops uninstall --dry-run
       sudo memops uninstall
-      sudo memops uninstall --purge        (the data goes too)
+      sudo memops uninstall --name work
+      sudo memops uninstall --purge
     """
-    import os
+    from memops import look, remove, report, settings
+    from memops.errors import UsageError
 
-    from memops import assets
-
-    # The same script is installed as /usr/local/lib/memops/uninstall, for when this command is broken.
-    script = str(assets.folder("jobs") / "uninstall.py")
-    os.execv("/usr/bin/python3", ["python3", "-I", script, *ctx.args])  # noqa: S606
+    look.require_root("memops uninstall")
+    if name is None or (len(settings.load()) == 1 and settings.chosen(name)):
+        flags = [*(["--dry-run"] if dry_run else []), *(["--purge"] if purge else [])]
+        remove.everything([*flags, *(f"--confirm={path}" for path in confirm or [])])
+    store = settings.chosen(name)[0]
+    if purge:
+        raise UsageError(
+            "--purge is for the whole bundle.", f"Take the store out first: memops uninstall --name {name}"
+        )
+    steps = remove.one_store_plan(store)
+    if dry_run:
+        print("\n".join(step.title for step in steps))
+        return
+    remove.one_store(store, steps, report.step)
+    print(f"memops no longer looks after the store {name}. Kept: {store.db} and {store.sets}/")

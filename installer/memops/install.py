@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from memops import apply, host, look, manifest, observe, plan, prove, render, settings, systemd
-from memops.errors import NotProven
+from memops.errors import NotProven, Refused, UsageError
 from memops.steps import ChangeSchema, InstallPackage, MakeStore, Step, WriteFile
 
 if TYPE_CHECKING:
@@ -15,15 +16,70 @@ if TYPE_CHECKING:
     from memops.render import File
 
 
-def prepare(options: dict[str, Any], name: str) -> tuple[look.Facts, tuple[Step, ...]]:
+@dataclass(frozen=True)
+class Prepared:
+    """What one store's installation comes to: facts, steps, and what its owner should know."""
+
+    facts: look.Facts
+    steps: tuple[Step, ...]
+    edited: tuple[str, ...]
+    """Files somebody edited, which are kept."""
+
+    @property
+    def notes(self) -> list[str]:
+        """One sentence each."""
+        kept = [f"{path} was edited and is kept (memops install --force replaces it)." for path in self.edited]
+        mail_to = self.facts.store.mail_to
+        if mail_to and not host.has("sendmail"):
+            kept.append(f"This machine has no sendmail, so nothing reaches {mail_to} (apt-get install msmtp-mta, say).")
+        return [*self.facts.notes, *kept]
+
+
+def chosen(name: str | None, options: dict[str, Any]) -> list[str]:
+    """The names of the stores that an ``install`` is about.
+
+    Without ``name``: all that are installed, or the first where none is. Options are about one store, so with several
+    they need its name; raises UsageError then.
+    """
+    installed = list(settings.load())
+    if name is not None:
+        return [name]
+    if len(installed) > 1 and any(value is not None for value in options.values()):
+        raise UsageError(f"There are several stores: {', '.join(installed)}.", f"Say which one: --name {installed[0]}")
+    return installed or ["default"]
+
+
+def prepare(options: dict[str, Any], name: str, *, force: bool = False) -> Prepared:
     """Look at the machine and make the plan; changes nothing. Raises MemopsError for whatever forbids to go on."""
     saved = settings.load()
+    urls = _ping_urls(options.get("ping_url"), name, saved)
+    options = {key: value for key, value in options.items() if key != "ping_url"}
+    options["ping"] = settings.pinging(urls.get(name, ""))
     facts = look.everything(options, saved.get(name), name)
+    look.apart(facts.store, saved)
     stores = {**saved, name: facts.store}
-    files = render.all_files(stores, _users(facts))
+    files = render.all_files(stores, _users(facts), urls)
     _verify(files)
     directories = [step.path for step in plan.wanted_directories(facts.store, files)]
-    return facts, plan.make_plan(facts, stores, files, observe.observe(facts, files, directories))
+    seen = observe.observe(facts, files, directories)
+    edited = () if force else tuple(plan.edited(files, seen))
+    return Prepared(facts, plan.make_plan(facts, stores, files, seen, force=force), edited)
+
+
+def _ping_urls(typed: str | None, name: str, saved: Mapping[str, settings.Store]) -> dict[str, str]:
+    """A store's name → the URL it pings: what was typed for ``name`` (empty: none), else what is in root's file."""
+    urls = {} if typed is None else {name: typed}
+    for store in saved.values():
+        if not store.ping or store.name in urls:
+            continue
+        text = host.read(store.ping_file)
+        if text is None:
+            raise Refused(
+                f"{store.ping_file} with the URL to ping is gone.",
+                f"Give it again, or '' to stop pinging: memops install --name {store.name} --ping-url URL",
+            )
+        urls[store.name] = text.strip()
+    return {store: url for store, url in urls.items() if url}
 
 
 def _users(facts: look.Facts) -> dict[str, str]:
@@ -49,7 +105,7 @@ def describe(steps: tuple[Step, ...]) -> str:
     lines: list[str] = []
     for step in steps:
         lines.append(step.title)
-        if isinstance(step, WriteFile) and step.path != manifest.PATH:
+        if isinstance(step, WriteFile) and not step.file.secret:
             old = "" if step.old is None else step.old
             difference = difflib.unified_diff(
                 old.splitlines(),
@@ -66,14 +122,15 @@ def describe(steps: tuple[Step, ...]) -> str:
     return "\n".join(lines)
 
 
-def carry_out(facts: look.Facts, steps: tuple[Step, ...], say: Callable[[str], None]) -> list[str]:
+def carry_out(prepared: Prepared, say: Callable[[str], None]) -> list[str]:
     """Apply the plan, prove it, look again. Returns remarks for the owner.
 
     Raises MemopsError when everything was undone, NotProven when the installation stays.
     """
-    remarks = apply.apply(steps, say)
-    problems = prove.everything(facts.store, say)
-    _, left = prepare({}, facts.store.name)
+    store = prepared.facts.store
+    remarks = apply.apply(prepared.steps, say)
+    problems = prove.everything(store, {path.rpartition("/")[2] for path in prepared.edited}, say)
+    left = prepare({}, store.name).steps
     problems += [f"Still to do: {step.title}" for step in left if not isinstance(step, InstallPackage)]
     if problems:
         raise NotProven(

@@ -8,13 +8,20 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import shlex
+import shutil
+import sys
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memops import host, owner, systemd
 from memops.errors import NotPermitted, Refused
 from memops.settings import DEFAULT_USER, Store, check
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SHARED_DIRECTORIES = frozenset(
     {"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/media", "/mnt", "/opt", "/proc", "/root", "/run", "/sbin"}
@@ -42,6 +49,10 @@ NETWORK_FILE_SYSTEMS = frozenset(
 """Where WAL's shared memory does not work (https://www.sqlite.org/wal.html, section 1)."""
 
 
+SUDO_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where sudo looks for a program, whatever the caller's PATH (Debian's secure_path)."""
+
+
 @dataclass(frozen=True)
 class Facts:
     """What was found: the settings with every default decided, the owner, and what is at the database's path."""
@@ -58,9 +69,21 @@ class Facts:
 
 
 def require_root(command: str) -> None:
-    """Raise NotPermitted unless this is root."""
+    """Raise NotPermitted unless this is root; its hint is ``command`` with sudo."""
     if os.geteuid() != 0:
-        raise NotPermitted("This needs root.", f"Type: sudo {command}")
+        raise NotPermitted(
+            "This needs root.", f"Type: sudo {name_for_sudo(sys.argv[0])}{command.removeprefix('memops')}"
+        )
+
+
+def name_for_sudo(program: str) -> str:
+    """What sudo finds this command by: its name, or the path it was started by where sudo would not find that one."""
+    if Path(program).name != "memops":
+        return "memops"
+    found = shutil.which("memops", path=SUDO_PATH)
+    if found is not None and os.path.realpath(found) == os.path.realpath(program):
+        return "memops"
+    return shlex.quote(str(Path(program).absolute()))
 
 
 def machine() -> None:
@@ -85,6 +108,29 @@ def machine() -> None:
         )
 
 
+def writable() -> None:
+    """Raise Refused where the places of the bundle cannot be written."""
+    for place in ("/etc/systemd/system", "/usr/local/lib", "/var/lib"):
+        existing = next(path for path in (Path(place), *Path(place).parents) if path.exists())
+        if os.statvfs(existing).f_flag & os.ST_RDONLY:
+            raise Refused(
+                f"{place} is on a read-only file system.",
+                "Make it writable, or write the files elsewhere and deploy them your own way: memops render DIR",
+            )
+
+
+def calendar_note(option: str, normal_form: str, *, has_dst: bool) -> str:
+    """A warning about a schedule in the hours that summer time skips or repeats; empty when there is none to give.
+
+    normal_form: as ``systemd-analyze calendar`` prints it. systemd runs nothing in an hour that is skipped
+    (systemd/systemd#5595).
+    """
+    in_the_gap = re.search(r" 0[123]:[0-5][0-9]:[0-5][0-9]$", normal_form)
+    if not has_dst or not in_the_gap:
+        return ""
+    return f"{option} lies in the hours that summer time skips or repeats; 04:00, or a UTC at its end, is safe."
+
+
 def decide(options: dict[str, Any], saved: Store | None, name: str) -> tuple[Store, dict[str, str], tuple[str, ...]]:
     """The store's settings: what was typed, else what was installed, else the defaults.
 
@@ -96,10 +142,37 @@ def decide(options: dict[str, Any], saved: Store | None, name: str) -> tuple[Sto
     db = os.path.realpath(store.db)
     notes = () if db == os.path.normpath(store.db) else (f"{store.db} is reached through a link; the store is {db}.",)
     store = replace(store, db=db, backup_dir=os.path.realpath(store.backup_dir))
+    entry = host.look(db)
+    if entry is not None and entry.kind != "file":
+        raise Refused(f"{db} is not a plain file.", "Name the agent's own database: --db PATH")
+    if saved is not None and entry is None and saved.db != db and host.look(saved.db) is not None:
+        raise Refused(
+            f"{db} is not there, and the store is at {saved.db}.",
+            f"Stop the agent and move it first: mv {saved.db}* {store.directory}/",
+        )
     user, new = _owner(store, typed.get("user"))
-    store = replace(store, user=user)
+    store = replace(store, user=user, sandbox="strict" if owner.has_namespaces() else "reduced")
     check(store)
+    if not store.strict:
+        notes = (*notes, STEPPED_DOWN)
+        _passable(store)
     return store, new, notes
+
+
+STEPPED_DOWN = (
+    "This machine gives a service no namespaces of its own, as some containers do; the jobs run without a private"
+    " network, hidden homes and a read-only system (sandbox = reduced in /etc/memops/memops.toml)."
+)
+
+
+def _passable(store: Store) -> None:
+    """Raise Refused when the owner could not reach the incoming directory by its path."""
+    for path in (Path(store.backup_dir), *Path(store.backup_dir).parents):
+        if path.is_dir() and not path.stat().st_mode & 0o001:
+            raise Refused(
+                f"User {store.user} cannot pass {path}, and without namespaces the backup needs to.",
+                f"Let others pass, not look: chmod o+x {path}",
+            )
 
 
 def _owner(store: Store, typed: str | None) -> tuple[str, dict[str, str]]:
@@ -160,6 +233,24 @@ def file_system(store: Store) -> None:
             f"{store.directory} is on a network file system ({kind}), where WAL corrupts a store.",
             "Move the store to a local disk, or leave its journal mode alone: --journal-mode keep",
         )
+
+
+def textfile(store: Store) -> None:
+    """Raise Refused when the metrics job could not, or must not, write where it is asked to."""
+    if not store.textfile:
+        return
+    path = Path(store.textfile)
+    if not path.parent.is_dir():
+        raise Refused(
+            f"There is no directory {path.parent}.",
+            "Give the one node_exporter reads; on Debian --textfile /var/lib/prometheus/node-exporter/memops.prom",
+        )
+    for theirs in (store.directory, store.backup_dir):
+        if Path(theirs) in (path.parent.resolve(), *path.parent.resolve().parents):
+            raise Refused(f"{path} would lie in {theirs}.", "Give a directory of its own: --textfile FILE")
+    entry = host.look(store.textfile)
+    if entry is not None and not (host.read(store.textfile) or "").startswith("# HELP memops_"):
+        raise Refused(f"{path} is there already, and memops did not write it.", "Give another name: --textfile FILE")
 
 
 def contents(store: Store) -> dict[str, Any]:
@@ -239,13 +330,34 @@ def _wrong_shape(store: Store, found: dict[str, Any]) -> Refused | None:
     return None
 
 
+def apart(store: Store, others: Mapping[str, Store]) -> None:
+    """Raise Refused when another store has the same database, or the backups of one lie with the data of another."""
+    for other in others.values():
+        if other.name == store.name:
+            continue
+        if other.db == store.db:
+            raise Refused(
+                f"{store.db} is looked after already, as the store {other.name}.",
+                "Give another --db, or nothing at all.",
+            )
+        for backups, data in ((store, other), (other, store)):
+            if Path(data.directory) in (Path(backups.backup_dir), *Path(backups.backup_dir).parents):
+                raise Refused(
+                    f"The backups of {backups.name} ({backups.backup_dir}) would lie beside the store {data.name}.",
+                    "Keep them apart: --backup-dir /srv/backup",
+                )
+
+
 def everything(options: dict[str, Any], saved: Store | None, name: str) -> Facts:
     """Look at all of it, in the order that gives the most useful refusal first."""
     store, new_user, notes = decide(options, saved, name)
-    systemd.calendar(store.prune_at)
-    systemd.calendar(store.backup_at)
+    for option, expression in (("--prune-at", store.prune_at), ("--backup-at", store.backup_at)):
+        if note := calendar_note(option, systemd.calendar(expression), has_dst=bool(time.daylight)):
+            notes = (*notes, note)
+    writable()
     places(store)
     file_system(store)
+    textfile(store)
     if new_user:
         existing = {"kind": "missing", "directory_writable": True}
         entry = host.look(store.directory)
@@ -255,12 +367,7 @@ def everything(options: dict[str, Any], saved: Store | None, name: str) -> Facts
                 "Name the user that owns it: --user NAME",
             )
         if host.look(store.db) is not None:
-            existing = owner_by_number(store, next(iter(new_user.values())))
+            existing = contents(replace(store, user=next(iter(new_user.values()))))
         return Facts(store, None, None, new_user, existing, notes)
     user = pwd.getpwnam(store.user)
     return Facts(store, user.pw_uid, user.pw_gid, {}, contents(store), notes)
-
-
-def owner_by_number(store: Store, uid: str) -> dict[str, Any]:
-    """``contents`` for an owner without a name."""
-    return contents(replace(store, user=uid))

@@ -6,7 +6,7 @@ import pwd
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from memops import host, jobs, manifest, systemd
+from memops import debian, host, jobs, manifest, systemd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,12 +25,13 @@ class Observed:
     manifest: manifest.Manifest = field(default_factory=manifest.Manifest)
     newest_set: dict[str, Any] | None = None
     sqlite3: bool = False
+    apt: bool = False
 
 
 def observe(facts: Facts, files: Iterable[str], directories: Iterable[str]) -> Observed:
     """Look at these paths, the store's units and memops' records. Changes nothing."""
     old = manifest.read(host.read(manifest.PATH))
-    paths = [*files, *old.files, manifest.PATH]
+    paths = [*files, *old.files, *(f"{path}.memops-new" for path in old.files), manifest.PATH]
     entries = {path: entry for path in [*paths, *directories] if (entry := host.look(path)) is not None}
     users = {user.pw_name: user.pw_uid for user in pwd.getpwall()}
     seal = jobs.seal_record(facts.store)
@@ -42,4 +43,5 @@ def observe(facts: Facts, files: Iterable[str], directories: Iterable[str]) -> O
         manifest=old,
         newest_set=seal["newest"] if seal else None,
         sqlite3=host.has("sqlite3"),
+        apt=debian.can_install(),
     )

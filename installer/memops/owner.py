@@ -14,9 +14,9 @@ from memops import host
 from memops.errors import MemopsError
 
 if TYPE_CHECKING:
-    from memops.settings import Store
+    from collections.abc import Iterable
 
-_BOUND = "/run/memops/store"
+    from memops.settings import Store
 
 _DRIVER = """
 import json as _json
@@ -28,14 +28,38 @@ print(_json.dumps(_answer))
 """
 
 
+WALLS = (
+    *("ProtectSystem=strict", "ProtectHome=yes", "PrivateTmp=yes", "PrivateUsers=yes", "PrivateNetwork=yes"),
+    # Or the mount points would stay on the machine, which is only looked at here.
+    "TemporaryFileSystem=/run",
+)
+"""What of a job's sandbox needs namespaces."""
+
+_PROBE = """
+import os, sys
+bound = os.path.isdir("/run/memops/probe/bin")
+walled = os.statvfs("/etc").f_flag & os.ST_RDONLY
+sys.exit(0 if bound and walled else 1)
+"""
+
+
+def has_namespaces() -> bool:
+    """Whether systemd can give a service namespaces of its own here, seen from inside one.
+
+    Its exit code alone proves nothing: with some of these settings systemd starts the job unprotected and green.
+    """
+    properties = ("User=nobody", "BindPaths=/usr:/run/memops/probe", *WALLS)
+    ran = transient(properties, ("/usr/bin/python3", "-I", "-c", _PROBE))
+    return ran.code == 0
+
+
 def call(store: Store, function: str, *arguments: str) -> Any:
     """Call a function of store.py with the database's path and ``arguments``, and return its answer.
 
     Raises MemopsError with the reason when the function or the start of the process fails.
     """
     source = Path(__file__).with_name("store.py").read_text(encoding="utf-8")
-    path = f"{_BOUND}/{store.file}"
-    script = source + _DRIVER.format(function=function, arguments=json.dumps([path, *arguments]))
+    script = source + _DRIVER.format(function=function, arguments=json.dumps([store.seen_db, *arguments]))
     ran = run(store, "/usr/bin/python3", "-I", "-", stdin=script)
     try:
         answer = json.loads(ran.out)
@@ -47,24 +71,25 @@ def call(store: Store, function: str, *arguments: str) -> Any:
 
 
 def run(store: Store, *command: str, stdin: str = "", timeout: float = 120) -> host.Ran:
-    """Run a command as the store's owner in a unit of its own; it sees the store's directory at /run/memops/store."""
-    properties = (
-        f"User={store.user}",
-        f'BindPaths="{store.directory}":{_BOUND}',
-        "ProtectSystem=strict",
-        "ProtectHome=yes",
-        "PrivateTmp=yes",
-        "PrivateNetwork=yes",
-        "NoNewPrivileges=yes",
-        "CapabilityBoundingSet=",
-        "UMask=0077",
-    )
+    """Run a command as the store's owner in a unit of its own, which sees the store at ``store.seen_db``."""
+    properties = ["NoNewPrivileges=yes", "UMask=0077"]
+    if store.strict:
+        properties += [f'BindPaths="{store.directory}":/run/memops/store', *WALLS]
+    if store.user.isdigit():
+        # systemd runs nothing as a user without a name, so setpriv takes the step, out of the reach of PrivateUsers=.
+        properties += ["CapabilityBoundingSet=CAP_SETUID CAP_SETGID", "PrivateUsers=no"]
+        identity = (f"--reuid={store.user}", f"--regid={store.user}", "--clear-groups", "--bounding-set=-all")
+        command = ("setpriv", *identity, *command)
+    else:
+        properties += [f"User={store.user}", "CapabilityBoundingSet="]
+    return transient(properties, command, stdin, timeout)
+
+
+def transient(properties: Iterable[str], command: tuple[str, ...], stdin: str = "", timeout: float = 120) -> host.Ran:
+    """Run a command in a transient unit with these properties and wait for its end."""
     return host.run(
         "systemd-run",
-        "--quiet",
-        "--pipe",
-        "--wait",
-        "--collect",
+        *("--quiet", "--pipe", "--wait", "--collect"),
         *(f"--property={text}" for text in properties),
         "--",
         # The manager expands variables in a command line.

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from memops import manifest
 from memops.errors import Refused
-from memops.render import INDEXES, SYSUSERS, UNIT_DIRECTORY, File, sql
+from memops.render import INDEXES, METRICS_UNITS, SYSUSERS, UNIT_DIRECTORY, File, sql, textfiles
+from memops.settings import SETTINGS_FILE
 from memops.steps import (
     ChangeSchema,
     EnableTimers,
@@ -24,12 +25,13 @@ from memops.steps import (
     RemoveFile,
     RestartTimers,
     Step,
+    StopTextfile,
     SwitchToWal,
     WriteFile,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from memops.look import Facts
     from memops.observe import Observed
@@ -45,9 +47,10 @@ def wanted_directories(store: Store, files: Iterable[str]) -> tuple[MakeDirector
         *(MakeDirectory(str(p), 0o755) for p in reversed(PurePosixPath(store.directory).parents) if str(p) != "/"),
         MakeDirectory(store.directory, 0o700, user, group),
         *(MakeDirectory(str(p), 0o755) for p in reversed(PurePosixPath(store.backup_dir).parents) if str(p) != "/"),
-        MakeDirectory(store.backup_dir, 0o700),
+        # Without namespaces the owner reaches the incoming directory by its path: it may pass, not look.
+        MakeDirectory(store.backup_dir, 0o700 if store.strict else 0o711),
         MakeDirectory(store.sets, 0o700, ours=True),
-        MakeDirectory(f"{store.backup_dir}/incoming", 0o700, ours=True),
+        MakeDirectory(f"{store.backup_dir}/incoming", 0o700 if store.strict else 0o711, ours=True),
         # Root's group lets the sealing job, which has no capability, read the copy and remove it.
         MakeDirectory(store.incoming, 0o2770, user, "root", ours=True),
         MakeDirectory(f"/etc/memops/{store.name}", 0o755, ours=True),
@@ -59,19 +62,24 @@ def wanted_directories(store: Store, files: Iterable[str]) -> tuple[MakeDirector
     )
 
 
-def make_plan(facts: Facts, stores: Mapping[str, Store], files: Mapping[str, File], seen: Observed) -> tuple[Step, ...]:
+def make_plan(
+    facts: Facts, stores: Mapping[str, Store], files: Mapping[str, File], seen: Observed, *, force: bool = False
+) -> tuple[Step, ...]:
     """The steps from the machine as ``seen`` to the one that ``stores`` and ``files`` describe, in their order.
 
+    facts: of the one store that is being installed. force: replace files that somebody edited.
     Raises Refused when something that is not memops' own is in the way.
     """
     _nothing_in_the_way(files, seen)
     store = facts.store
+    if not force:
+        files = beside_edited(files, seen)
     users = tuple(sorted(name for name in facts.new_user if name not in seen.users))
     etc, *directories = _directories(facts, files, seen)
     writes = _writes(files, seen)
     made = tuple(step.path for step in (etc, *directories) if step is not None and not step.exists)
-    record = manifest.after(seen.manifest, files, stores, made, users, "installed")
-    fresh = seen.manifest.state != "installed" or store.name not in seen.manifest.stores
+    record = _record(files, stores, seen, made, users)
+    fresh = not seen.manifest.ready(store.name)
 
     steps: list[Step] = []
     steps += [step for step in directories if step is not None and step.user == "root"]
@@ -81,13 +89,19 @@ def make_plan(facts: Facts, stores: Mapping[str, Store], files: Mapping[str, Fil
         steps += [*early, MakeUsers(users)]
     steps += [step for step in directories if step is not None and step.user != "root"]
     steps += _store_steps(facts)
-    if not seen.sqlite3:
+    if not seen.sqlite3 and (seen.apt or fresh):
         steps.append(InstallPackage("sqlite3", "for people to look with"))
+    steps += stopped_textfiles(seen.manifest, textfiles(stores))
     steps += writes
-    unit_names = {PurePosixPath(step.path).name for step in writes if step.path.startswith(UNIT_DIRECTORY)}
-    if unit_names or any(unit.get("NeedDaemonReload") == "yes" for unit in seen.units.values()):
+    units = {
+        PurePosixPath(s.path).name: s
+        for s in writes
+        if s.path.startswith(UNIT_DIRECTORY) and "memops-new" not in s.path
+    }
+    if units or any(unit.get("NeedDaemonReload") == "yes" for unit in seen.units.values()):
         steps.append(Reload())
-    if fresh or seen.newest_set is None or store.sets in made:
+    moved = seen.manifest.stores.get(store.name, {}).get("db", store.db) != store.db
+    if fresh or moved or seen.newest_set is None or store.sets in made:
         steps.append(FirstBackup(store))
     mode = facts.found.get("journal_mode", "delete")
     if store.journal_mode == "wal" and mode != "wal":
@@ -96,11 +110,53 @@ def make_plan(facts: Facts, stores: Mapping[str, Store], files: Mapping[str, Fil
     last: list[Step] = []
     if fresh and any(not _runs(seen.units.get(timer, {})) for timer in store.timers):
         last = [EnableTimers(store.timers)]  # whoever disabled a timer after the installation meant it
-    elif changed := tuple(timer for timer in store.timers if timer in unit_names):
-        last = [RestartTimers(changed)]
-    if not steps and not last and etc is None and seen.texts.get(manifest.PATH) == record.text():
-        return ()
-    return (*([etc] if etc else []), *_recorded(steps, record, seen), *last)
+    last += _started_textfiles(seen.manifest, textfiles(stores))
+    if changed := tuple(
+        name
+        for name, step in units.items()
+        if name.endswith(".timer") and isinstance(step, WriteFile) and step.old is not None
+    ):
+        last.append(RestartTimers(changed))
+    if seen.texts.get(manifest.PATH) != record.text():
+        steps = _recorded(steps, record, seen)
+    return (*([etc] if etc else []), *steps, *last)
+
+
+def _started_textfiles(old: manifest.Manifest, wanted: Collection[str]) -> list[Step]:
+    return [EnableTimers((METRICS_UNITS[1],))] if wanted and not any(map(old.textfile, old.stores)) else []
+
+
+def stopped_textfiles(old: manifest.Manifest, wanted: Collection[str]) -> list[StopTextfile]:
+    """The steps that take away what the metrics job wrote by the ``old`` manifest and is not ``wanted`` any more."""
+    gone = sorted({path for path in map(old.textfile, old.stores) if path and path not in wanted})
+    return [StopTextfile(path, "" if wanted else METRICS_UNITS[1]) for path in gone]
+
+
+def edited(files: Iterable[str], seen: Observed) -> list[str]:
+    """The files memops wrote and somebody changed since; memops.toml and ping-url are made for that."""
+    return [
+        path
+        for path in files
+        if path in seen.texts
+        and path in seen.manifest.files
+        and path != str(SETTINGS_FILE)
+        and not path.endswith("/ping-url")
+        and not seen.manifest.wrote(path, seen.texts[path])
+    ]
+
+
+def beside_edited(files: Mapping[str, File], seen: Observed) -> dict[str, File]:
+    """``files`` with the new text of an edited one put beside it, as ``PATH.memops-new``."""
+    changed = [path for path in edited(files, seen) if seen.texts[path] != files[path].text]
+    return {f"{path}.memops-new" if path in changed else path: file for path, file in files.items()}
+
+
+def _record(
+    files: Mapping[str, File], stores: Mapping[str, Store], seen: Observed, made: Iterable[str], users: Iterable[str]
+) -> manifest.Manifest:
+    record = manifest.after(seen.manifest, files, stores, made, users)
+    kept = {path: entry for path, entry in seen.manifest.files.items() if f"{path}.memops-new" in files}
+    return replace(record, files={**record.files, **kept})
 
 
 def _runs(timer: Mapping[str, str]) -> bool:
@@ -109,9 +165,8 @@ def _runs(timer: Mapping[str, str]) -> bool:
 
 def _recorded(steps: list[Step], record: manifest.Manifest, seen: Observed) -> list[Step]:
     """The steps between two writes of the manifest: an installation that was killed must be removable, too."""
-    old = seen.texts.get(manifest.PATH)
-    begun = replace(record, files={**seen.manifest.files, **record.files}, state="installing").text()
-    first = WriteFile(manifest.PATH, File(begun, 0o600), old, 0o600)
+    begun = manifest.begun(seen.manifest, record).text()
+    first = WriteFile(manifest.PATH, File(begun, 0o600), seen.texts.get(manifest.PATH), 0o600)
     final = WriteFile(manifest.PATH, File(record.text(), 0o600), begun, 0o600)
     return [first, *steps, final]
 
@@ -165,7 +220,7 @@ def _writes(files: Mapping[str, File], seen: Observed) -> list[WriteFile | Remov
     steps += [
         RemoveFile(path, seen.texts[path], seen.entries[path].mode)
         for path in seen.manifest.files
-        if path not in files and path in seen.texts
+        if path not in files and path in seen.texts and f"{path}.memops-new" not in files
     ]
     return steps
 

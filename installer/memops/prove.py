@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
-from memops import prune, systemd
+from memops import host, jobs, prune, systemd
 from memops.errors import MemopsError
+from memops.render import METRICS_UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,60 +19,74 @@ MOST_EXPOSED = {"snapshot": 0.5, "prune": 0.5, "backup": 1.0}
 """The exposure each job may have at most, by ``systemd-analyze security``."""
 
 
-def everything(store: Store, say: Callable[[str], None]) -> list[str]:
-    """Prove the installation of a store; returns what did not hold, in sentences."""
+def everything(store: Store, edited: set[str], say: Callable[[str], None]) -> list[str]:
+    """Prove the installation of a store; returns what did not hold, in sentences.
+
+    edited: units that somebody changed, which may well say something else than memops meant.
+    """
     problems: list[str] = []
-    for proof in (units, next_runs, first_backup, first_prune, exposure):
+    proofs: tuple[Callable[[], list[str]], ...] = (
+        partial(units, store, edited, say),
+        partial(next_runs, store, say),
+        partial(first_backup, store, say),
+        partial(first_prune, store, say),
+        partial(textfile, store, say),
+        partial(exposure, store, edited, say),
+    )
+    for proof in proofs:
         try:
-            problems += proof(store, say)
+            problems += proof()
         except MemopsError as error:
             problems.append(error.message)
     return problems
 
 
-def units(store: Store, say: Callable[[str], None]) -> list[str]:
+def units(store: Store, edited: set[str], say: Callable[[str], None]) -> list[str]:
     """``systemctl show`` reports the user, the bound directory and the schedule that were meant."""
     say("systemctl show: users, directories and schedules are what was meant")
-    services = [store.unit(job) for job in store.jobs]
-    shown = systemd.show(
-        [*services, *store.timers], "LoadState", "User", "BindPaths", "TimersCalendar", "NeedDaemonReload"
-    )
+    names = [*(store.unit(job) for job in store.jobs), *store.timers]
+    shown = systemd.show(names, "LoadState", "User", "BindPaths", "TimersCalendar", "DropInPaths")
     problems = [
         f"systemd reports {unit} as {shown.get(unit, {}).get('LoadState', 'unknown')}."
-        for unit in (*services, *store.timers)
+        for unit in names
         if shown.get(unit, {}).get("LoadState") != "loaded"
     ]
-    bound = f"{store.directory}:/run/memops/store:"
+    ours = {name: unit for name, unit in shown.items() if name not in edited and not unit["DropInPaths"]}
     for job in ("prune", "snapshot"):
-        unit = shown.get(store.unit(job), {})
-        if unit.get("User") != store.user:
-            problems.append(f"{store.unit(job)} would run as {unit.get('User') or 'root'}, not as {store.user}.")
-        if not unit.get("BindPaths", "").startswith(bound):
-            problems.append(f"{store.unit(job)} binds {unit.get('BindPaths')!r}, not {store.directory}.")
+        unit = ours.get(store.unit(job), {"User": store.user})
+        if unit["User"] != store.user:
+            problems.append(f"{store.unit(job)} would run as {unit['User'] or 'root'}, not as {store.user}.")
+        bound = f"{store.directory}:/run/memops/store:"
+        if store.strict and not unit.get("BindPaths", bound).startswith(bound):
+            problems.append(f"{store.unit(job)} binds {unit['BindPaths']!r}, not {store.directory}.")
     for job, wanted in (("prune", store.prune_at), ("backup", store.backup_at)):
-        timer = shown.get(store.unit(job, "timer"), {})
-        if f"OnCalendar={systemd.calendar(wanted)} ;" not in timer.get("TimersCalendar", ""):
-            problems.append(
-                f"{store.unit(job, 'timer')} has the schedule {timer.get('TimersCalendar')!r}, not {wanted!r}."
-            )
+        timer = ours.get(store.unit(job, "timer"))
+        if timer and f"OnCalendar={systemd.calendar(wanted)} ;" not in timer["TimersCalendar"]:
+            problems.append(f"{timer['Id']} has the schedule {timer['TimersCalendar']!r}, not {wanted!r}.")
     return problems
 
 
 def next_runs(store: Store, say: Callable[[str], None]) -> list[str]:
-    """``systemctl list-timers`` shows a next run for each timer."""
+    """``systemctl list-timers`` shows a next run for each timer that is enabled."""
     runs = systemd.next_runs(store.timers)
     for timer, at in sorted(runs.items(), key=lambda item: item[1]):
         say(f"systemctl list-timers: {timer} runs next at {datetime.fromtimestamp(at / 1e6, UTC):%Y-%m-%d %H:%M} UTC")
-    return [f"{timer} has no next run: systemctl status {timer}" for timer in store.timers if timer not in runs]
+    shown = systemd.show(store.timers, "UnitFileState")
+    enabled = [timer for timer in store.timers if shown.get(timer, {}).get("UnitFileState") == "enabled"]
+    return [f"{timer} has no next run: systemctl status {timer}" for timer in enabled if timer not in runs]
 
 
 def first_backup(store: Store, say: Callable[[str], None]) -> list[str]:
-    """The journal holds the line of a sealed set."""
-    entries = systemd.journal(store.unit("backup"), 20)
-    sealed = next((e["MESSAGE"] for e in reversed(entries or []) if "sealed" in str(e.get("MESSAGE", ""))), None)
-    if sealed is None:
-        return [f"The journal shows no sealed set: journalctl -u {store.unit('backup')}"]
-    say(f"journalctl: {sealed}")
+    """The journal holds the line of a sealed set; where there is no journal to read, the sealing job's record does."""
+    entries = systemd.journal(store.unit("backup"), 20) or []
+    sealed = next((e["MESSAGE"] for e in reversed(entries) if "sealed" in str(e.get("MESSAGE", ""))), None)
+    record = (jobs.seal_record(store) or {"seal": {}})["seal"]
+    if sealed is None and record.get("result") == "done":
+        say(f"the journal shows nothing of it, but the sealing job's record: {record.get('message')}")
+    elif sealed is None:
+        return [f"There is no sealed set: journalctl -u {store.unit('backup')}"]
+    else:
+        say(f"journalctl: {sealed}")
     return []
 
 
@@ -89,13 +105,26 @@ def first_prune(store: Store, say: Callable[[str], None]) -> list[str]:
     return []
 
 
-def exposure(store: Store, say: Callable[[str], None]) -> list[str]:
-    """``systemd-analyze security`` gives each job at most the exposure it should have."""
+def textfile(store: Store, say: Callable[[str], None]) -> list[str]:
+    """The metrics job, where there is one, writes the store's figures."""
+    if not store.textfile:
+        return []
+    host.run("systemctl", "start", METRICS_UNITS[0], ok=None)
+    written = f'memops_status{{store="{store.name}"}}' in (host.read(store.textfile) or "")
+    if not written:
+        return [f"{store.textfile} does not hold the figures: journalctl -u {METRICS_UNITS[0]}"]
+    say(f"{store.textfile} holds the figures of {store.name}")
+    return []
+
+
+def exposure(store: Store, edited: set[str], say: Callable[[str], None]) -> list[str]:
+    """``systemd-analyze security`` gives each job at most the exposure it should have, unless it was stepped down."""
     problems, scores = [], []
     for job, most in MOST_EXPOSED.items():
-        score = systemd.exposure(store.unit(job))
-        scores.append(f"{store.unit(job)} {score}")
-        if score is None or score > most:
-            problems.append(f"{store.unit(job)} is exposed {score}, more than {most}: systemd-analyze security")
+        unit = store.unit(job)
+        score = systemd.exposure(unit)
+        scores.append(f"{unit} {score}")
+        if store.strict and unit not in edited and (score is None or score > most):
+            problems.append(f"{unit} is exposed {score}, more than {most}: systemd-analyze security {unit}")
     say(f"systemd-analyze security (0 is best, 10 worst): {', '.join(scores)}")
     return problems

@@ -74,7 +74,7 @@ def script(store: Store, form: str) -> str:
     ran = owner.run(
         store,
         *("/usr/bin/python3", "-I", f"{render.LIBRARY}/prune.py", form),
-        *("--store", f"/run/memops/store/{store.file}", "--sql", f"/etc/memops/{store.name}/prune.sql"),
+        *("--store", store.seen_db, "--sql", f"/etc/memops/{store.name}/prune.sql"),
         timeout=1800,
     )
     if ran.code:

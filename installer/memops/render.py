@@ -6,11 +6,12 @@ import json
 import shlex
 from dataclasses import dataclass
 from functools import cache
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from memops import __version__, assets
+from memops import __version__, assets, manual
 from memops.settings import SETTINGS_FILE, VERSION, Store, as_table
 
 if TYPE_CHECKING:
@@ -19,18 +20,28 @@ if TYPE_CHECKING:
 UNIT_DIRECTORY = "/etc/systemd/system"
 LIBRARY = "/usr/local/lib/memops"
 COMPLETION = "/etc/bash_completion.d/memops"
+MAN_PAGE = "/usr/local/share/man/man8/memops.8"
 SYSUSERS = "/etc/sysusers.d/memops.conf"
+METRICS_UNITS = ("memory-metrics.service", "memory-metrics.timer")
 INDEXES = {"memory_expires": "expires_at", "memory_superseded": "superseded_by"}
 """The indexes every store needs: name → column."""
 
 
 @dataclass(frozen=True)
 class File:
-    """A file to install: its text and mode, and the store it belongs to (none: to all)."""
+    """A file to install: its text and mode, and the store it belongs to (none: to all).
+
+    What only root may read is ``secret``: it is never shown, nor put where others could read it.
+    """
 
     text: str
     mode: int = 0o644
     store: str | None = None
+
+    @property
+    def secret(self) -> bool:
+        """Whether the text is nobody's business but root's."""
+        return not self.mode & 0o044
 
 
 def unit_path(value: str) -> str:
@@ -82,6 +93,8 @@ def _environment() -> jinja2.Environment:
         "ident": sql_identifier,
         "literal": sql_literal,
         "sh": shlex.quote,
+        "parent": lambda value: str(PurePosixPath(value).parent),
+        "basename": lambda value: PurePosixPath(value).name,
         "toml": lambda value: json.dumps(value, ensure_ascii=False),
     }
     return environment
@@ -111,6 +124,9 @@ def store_files(store: Store) -> dict[str, File]:
     files = {
         f"{UNIT_DIRECTORY}/{name}": template(_template_of(name, store), store=store, lib=LIBRARY) for name in units
     }
+    if store.ping:
+        name = f"{store.ping_unit}.service"
+        files[f"{UNIT_DIRECTORY}/{name}"] = template("memory-ping@.service.j2", store=store, lib=LIBRARY)
     files |= {f"/etc/memops/{store.name}/{name}.sql": sql(name, store) for name in ("schema", "prune")}
     return {path: File(text, store=store.name) for path, text in sorted(files.items())}
 
@@ -118,6 +134,12 @@ def store_files(store: Store) -> dict[str, File]:
 def _template_of(unit: str, store: Store) -> str:
     stem, kind = unit.rsplit(".", 1)
     return f"{stem.removesuffix(store.suffix)}.{kind}.j2"
+
+
+def settings_file(stores: Mapping[str, Store]) -> File:
+    """memops.toml for these stores."""
+    tables = {name: as_table(store) for name, store in sorted(stores.items())}
+    return File(template("memops.toml.j2", settings_version=VERSION, tables=tables))
 
 
 def shared_files(stores: Mapping[str, Store], users: Mapping[str, str]) -> dict[str, File]:
@@ -128,18 +150,45 @@ def shared_files(stores: Mapping[str, Store], users: Mapping[str, str]) -> dict[
     }
     # Named as a person types it; the jobs keep their ending because they import one another.
     files[f"{LIBRARY}/uninstall"] = files.pop(f"{LIBRARY}/uninstall.py")
-    tables = {name: as_table(store) for name, store in sorted(stores.items())}
-    files[str(SETTINGS_FILE)] = File(template("memops.toml.j2", settings_version=VERSION, tables=tables))
+    files[str(SETTINGS_FILE)] = settings_file(stores)
+    # Whether services get namespaces is the machine's doing, and so the same for all stores.
+    any_store = min(stores.values(), key=lambda store: store.strict)
+    for name in ("alert", "mail") if any(store.mail_to for store in stores.values()) else ("alert",):
+        unit = f"memory-{name}@.service"
+        files[f"{UNIT_DIRECTORY}/{unit}"] = File(template(f"{unit}.j2", store=any_store, lib=LIBRARY))
+    files |= metrics_files(stores)
     files["/etc/tmpfiles.d/memops.conf"] = File(template("tmpfiles.conf.j2"))
     files[COMPLETION] = File(template("completion.bash.j2"))
+    files[MAN_PAGE] = File(manual.page())
     if users:
         files[SYSUSERS] = File(template("sysusers.conf.j2", users=dict(sorted(users.items()))))
     return dict(sorted(files.items()))
 
 
-def all_files(stores: Mapping[str, Store], users: Mapping[str, str]) -> dict[str, File]:
-    """Every file that memops installs for these stores."""
+def metrics_files(stores: Mapping[str, Store]) -> dict[str, File]:
+    """The units of the metrics job, where a store asks for it."""
+    if not (texts := textfiles(stores)):
+        return {}
+    values = {"store": min(stores.values(), key=lambda store: store.strict), "stores": stores, "textfiles": texts}
+    return {f"{UNIT_DIRECTORY}/{unit}": File(template(f"{unit}.j2", lib=LIBRARY, **values)) for unit in METRICS_UNITS}
+
+
+def textfiles(stores: Mapping[str, Store]) -> dict[str, list[str]]:
+    """The files that the metrics job writes: path → the names of the stores in it."""
+    found: dict[str, list[str]] = {}
+    for name, store in sorted(stores.items()):
+        if store.textfile:
+            found.setdefault(store.textfile, []).append(name)
+    return found
+
+
+def all_files(
+    stores: Mapping[str, Store], users: Mapping[str, str], ping_urls: Mapping[str, str] | None = None
+) -> dict[str, File]:
+    """Every file that memops installs for these stores. ``ping_urls``: a store's name → the URL it pings."""
     files = shared_files(stores, users)
     for store in stores.values():
         files |= store_files(store)
+    for name, url in (ping_urls or {}).items():
+        files[stores[name].ping_file] = File(f"{url}\n", 0o600, name)
     return dict(sorted(files.items()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import shutil
 import sys
@@ -41,6 +42,11 @@ def error(message: str, hint: str) -> None:
         say(hint)
 
 
+def ask(what: str) -> str:
+    """A secret from standard input: typed unseen on a terminal, else the first line."""
+    return getpass.getpass(f"{what}: ") if sys.stdin.isatty() else sys.stdin.readline().strip()
+
+
 def progress() -> Callable[[int, int], None] | None:
     """What shows how far a job is, on one line of a terminal; None where there is no terminal."""
     if not sys.stderr.isatty():
@@ -69,11 +75,19 @@ def installed(store: Store, remarks: list[str]) -> str:
 def doomed(rows: list[dict[str, str]]) -> str:
     """The list of ``memops prune --dry-run``."""
     if not rows:
-        return "Nothing is dead: a run would delete nothing."
+        return "Nothing is dead and nothing doubtful: a run would delete nothing."
     wide = max(len(row["id"]) for row in rows)
-    reasons = {"expired": "expired", "superseded": "superseded, written", "chain": "behind a dead fact, written"}
-    lines = [f"{row['id']:<{wide}}  {reasons.get(row['reason'], row['reason'])} {row['date']}" for row in rows]
-    return "\n".join([*lines, f"A run would delete {len(rows)} rows."])
+    lines = []
+    for row in rows:
+        why = {
+            "expired": f"expired {row['date']}",
+            "superseded": f"superseded, dated {row['date']}",
+            "chain": f"behind {row.get('behind', '?')}, which goes",
+            "doubtful": f"kept, it or its chain is doubtful: {row['date']}",
+        }.get(row["reason"], row["reason"])
+        lines.append(f"{row['id']:<{wide}}  {why}")
+    kept = sum(row["reason"] == "doubtful" for row in rows)
+    return "\n".join([*lines, f"A run would delete {len(rows) - kept} rows and keep {kept} doubtful ones."])
 
 
 def age(seconds: int | None) -> str:
@@ -128,6 +142,8 @@ def _store(store: Mapping[str, Any], width: int) -> list[str]:
     for job in store["jobs"]:
         lines += _line(job["job"], _run(job, timers.get(job["unit"].removesuffix(".service"))), width)
     lines += [line for unit, entries in store["journal"].items() for line in _log(unit, entries, width)]
+    for unit in (*store["timers"], *store["jobs"]):
+        lines += [line for path in unit["drop_ins"] for line in _line("drop-in", path, width)]
     for what in store["unreadable"]:
         lines += _line("not read", what, width)
     return lines

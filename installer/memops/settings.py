@@ -7,6 +7,7 @@ import tomllib
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from memops.errors import MemopsError, UsageError
 
@@ -16,6 +17,7 @@ DEFAULT_USER = "agent"
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,30}\$?|[0-9]{1,10}")
+_MAIL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+=-]{0,63}(@[A-Za-z0-9][A-Za-z0-9.-]{0,250})?")
 _DAYS = re.compile(r"([0-9]{1,5}) ?(?:d|days?)?")
 
 
@@ -24,7 +26,10 @@ class Store:
     """One store and how it is looked after; immutable, and the same in memops.toml and in memory.
 
     Paths are absolute text. ``keep_superseded`` is days. ``history_from`` names the date that the superseded rule
-    counts from: ``created`` or ``superseded``.
+    counts from: ``created`` or ``superseded``. ``sandbox`` is ``strict``, or ``reduced`` where the machine cannot give
+    a service namespaces of its own (decided by a probe, not by the owner). ``mail_to`` is who is told of
+    a failed job. ``ping`` names the jobs that ping a monitoring service, whose URL is a secret in ``ping_file``.
+    ``textfile`` is where a timer writes the figures for node_exporter.
     """
 
     name: str = "default"
@@ -36,6 +41,10 @@ class Store:
     journal_mode: str = "wal"
     keep_superseded: int = 180
     history_from: str = "created"
+    sandbox: str = "strict"
+    mail_to: str = ""
+    ping: str = ""
+    textfile: str = ""
 
     @property
     def suffix(self) -> str:
@@ -63,6 +72,26 @@ class Store:
         return f"{self.backup_dir}/incoming/{self.name}"
 
     @property
+    def strict(self) -> bool:
+        """Whether the jobs get namespaces of their own, and so see the store at a fixed place."""
+        return self.sandbox == "strict"
+
+    @property
+    def seen_db(self) -> str:
+        """The database as its jobs see it."""
+        return f"/run/memops/store/{self.file}" if self.strict else self.db
+
+    @property
+    def seen_sets(self) -> str:
+        """The sets as the sealing job sees them."""
+        return "/run/memops/sets" if self.strict else self.sets
+
+    @property
+    def seen_incoming(self) -> str:
+        """The incoming directory as both halves of the backup see it."""
+        return "/run/memops/incoming" if self.strict else self.incoming
+
+    @property
     def state(self) -> str:
         """Where the jobs of the store's user keep their records."""
         return f"/var/lib/memops/{self.name}"
@@ -71,6 +100,16 @@ class Store:
     def seal_record(self) -> str:
         """The sealing job's record, written by root."""
         return f"/var/lib/memops/{self.name}.sets.json"
+
+    @property
+    def ping_file(self) -> str:
+        """The URL that is pinged; root's alone."""
+        return f"/etc/memops/{self.name}/ping-url"
+
+    @property
+    def ping_unit(self) -> str:
+        """The template unit that pings, to be followed by ``JOB:EVENT.service``."""
+        return f"memory-ping{self.suffix}@"
 
     @property
     def mode_file(self) -> str:
@@ -100,6 +139,23 @@ def days(text: str) -> int:
     return int(match[1])
 
 
+def pinging(url: str) -> str:
+    """The jobs that ping ``url``, as in Store.ping: with ``{job}`` in it each job has a check of its own.
+
+    Raises UsageError, without the URL in it, for what no web server can be asked for.
+    """
+    if not url:
+        return ""
+    parts = urlsplit(url)
+    plain = url.isascii() and url.isprintable() and not set(url) & set(" \"'<>\\^`|") and len(url) < 2000
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or "#" in url or not plain:
+        raise UsageError(
+            "What was given to --ping-url is not the address of a check.",
+            "Type for example --ping-url https://hc-ping.com/UUID, or - to give it on standard input.",
+        )
+    return "backup prune" if "{job}" in url else "backup"
+
+
 def check(store: Store) -> None:
     """Raise UsageError for a setting that cannot be right on any machine."""
     if not _NAME.fullmatch(store.name) or store.name == "incoming":
@@ -111,19 +167,38 @@ def check(store: Store) -> None:
         raise UsageError(f"{store.user!r} cannot be a user's name.", "Name the user that runs your agent: --user NAME.")
     for option, path in (("--db", store.db), ("--backup-dir", store.backup_dir)):
         _check_path(option, path)
+    _check_textfile(store.textfile)
     for option, value, allowed in (
         ("--journal-mode", store.journal_mode, ("wal", "keep")),
         ("--history-from", store.history_from, ("created", "superseded")),
+        ("sandbox", store.sandbox, ("strict", "reduced")),
     ):
         if value not in allowed:
             raise UsageError(
                 f"{option} {value!r} is not known.", f"Type {option} {allowed[0]} or {option} {allowed[1]}."
             )
+    if store.mail_to and not _MAIL.fullmatch(store.mail_to):
+        raise UsageError(
+            f"--mail-to {store.mail_to!r} is not one mail address.", "Type for example --mail-to ops@example.org"
+        )
+    if store.ping not in ("", "backup", "backup prune"):
+        raise UsageError(f"ping = {store.ping!r} is not known.", "Give the URL again: --ping-url URL")
     for option, value in (("--prune-at", store.prune_at), ("--backup-at", store.backup_at)):
         if not value.strip() or not value.isprintable():
             raise UsageError(
                 f"{option} {value!r} is not a calendar expression.", "Type for example 'daily' or '03:30'."
             )
+
+
+def _check_textfile(path: str) -> None:
+    if not path:
+        return
+    _check_path("--textfile", path)
+    if not re.fullmatch(r"[^.].*\.prom", Path(path).name):
+        raise UsageError(
+            f"--textfile {path!r} does not end in .prom, and node_exporter reads only what does.",
+            "Type for example --textfile /var/lib/prometheus/node-exporter/memops.prom",
+        )
 
 
 def _check_path(option: str, path: str) -> None:
@@ -162,6 +237,16 @@ def load(path: Path = SETTINGS_FILE) -> dict[str, Store]:
             f"{path} is not what memops wrote: {error}",
             f"Mend it, or move it away and install again: sudo mv {path} {path}.old",
         ) from error
+
+
+def chosen(name: str | None, path: Path = SETTINGS_FILE) -> list[Store]:
+    """The installed store with this name, or all of them. Raises MemopsError when there is none."""
+    stores = load(path)
+    if not stores:
+        raise MemopsError("memops looks after no store on this machine.", "Type: sudo memops install")
+    if name is not None and name not in stores:
+        raise UsageError(f"There is no store {name!r}.", f"Type one of: --name {', --name '.join(stores)}")
+    return [stores[name]] if name is not None else list(stores.values())
 
 
 def parse(text: str) -> dict[str, Store]:

@@ -119,13 +119,17 @@ class MakeDirectory:
 
     def do(self, undo: Undo) -> str:
         """Make it."""
-        if not self.exists:
-            undo(f"remove {self.path}/", lambda: host.remove_directory(self.path, whole=self.ours))
-        elif (old := host.look(self.path)) is not None:
-            undo(f"set {self.path}/ back", lambda: host.make_directory(self.path, old.mode, old.uid, old.gid))
         uid = pwd.getpwnam(self.user).pw_uid
         # The primary group of a user is not always named like it.
         gid = 0 if self.group == "root" else pwd.getpwnam(self.group).pw_gid
+        old = host.look(self.path)
+        if old is None:
+            undo(f"remove {self.path}/", lambda: host.remove_directory(self.path, whole=self.ours))
+        else:
+            undo(f"set {self.path}/ back", lambda: host.make_directory(self.path, old.mode, old.uid, old.gid))
+        if old is not None and self.ours and old.uid not in (0, uid):
+            # What lies in it is the former owner's (records, a copy on its way), which the new one could not read.
+            host.remove_directory(self.path, whole=True)
         host.make_directory(self.path, self.mode, uid, gid)
         return ""
 
@@ -232,6 +236,11 @@ class FirstBackup:
                 f"The first backup failed: {jobs.last_words(self.store, ('snapshot', 'backup')) or ran.said}",
                 f"See: journalctl -u {self.store.unit('snapshot')} -u {unit}",
             )
+        if Path(self.store.directory).stat().st_dev == Path(self.store.sets).stat().st_dev:
+            return (
+                "The backups are on the same file system as the store: that protects from mistakes, not from the loss"
+                " of the disk."
+            )
         return ""
 
     def _remove(self, before: set[Path]) -> None:
@@ -286,6 +295,28 @@ class EnableTimers:
         """Enable and start them."""
         undo("disable the timers", lambda: host.run("systemctl", "disable", "--now", *self.timers, ok=None))
         host.run("systemctl", "enable", "--now", *self.timers)
+        return ""
+
+
+@dataclass(frozen=True)
+class StopTextfile:
+    """Remove a file of the metrics job; with ``timer`` it was the last one, so that goes too."""
+
+    path: str
+    timer: str = ""
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        return f"remove {self.path}" + (f" and disable {self.timer}" if self.timer else "")
+
+    def do(self, undo: Undo) -> str:
+        """Remove it. Undoing needs only the timer: it writes the file anew."""
+        if self.timer:
+            undo(f"enable {self.timer} again", lambda: host.run("systemctl", "enable", "--now", self.timer))
+            host.run("systemctl", "disable", "--now", self.timer, ok=None)
+        if (host.read(self.path) or "").startswith("# HELP memops_"):
+            host.remove(self.path)
         return ""
 
 

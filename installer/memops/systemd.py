@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memops import host
+from memops import host, survey
 from memops.errors import MemopsError, UsageError
 
 if TYPE_CHECKING:
@@ -37,23 +37,17 @@ def calendar(expression: str) -> str:
 
 
 def show(units: Sequence[str], *properties: str) -> dict[str, dict[str, str]]:
-    """Properties of units as systemd reports them now: unit → property → value."""
-    ran = host.run("systemctl", "show", "--no-pager", f"--property=Id,{','.join(properties)}", "--", *units)
-    found: dict[str, dict[str, str]] = {}
-    for block in ran.out.split("\n\n"):
-        pairs: dict[str, str] = {}
-        for line in block.splitlines():
-            key, _, value = line.partition("=")
-            pairs[key] = f"{pairs[key]}\n{value}" if key in pairs else value
-        if "Id" in pairs:
-            found[pairs["Id"]] = pairs
-    return found
+    """Properties of units as systemd reports them now: unit → property → value; times are in UTC."""
+    return survey.show(_output, units, *properties)
 
 
 def next_runs(timers: Sequence[str]) -> dict[str, int]:
     """When each timer elapses next, as list-timers says: timer → µs since 1970. One without a next run is left out."""
-    out = host.run("systemctl", "list-timers", "--all", "--output=json", "--no-pager", "--", *timers).out
-    return {row["unit"]: int(row["next"]) for row in json.loads(out or "[]") if row.get("next")}
+    return survey.next_runs(_output, timers)
+
+
+def _output(*words: str) -> str:
+    return host.run(*words).out
 
 
 def verify(files: Mapping[str, str]) -> None:

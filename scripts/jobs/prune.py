@@ -208,7 +208,7 @@ def prune(arguments: argparse.Namespace) -> job.Outcome:
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """Print what a run would do, as JSON, from a store opened read-only: an object per doomed or kept row, or the counts."""
+    """Print what a run would do as JSON, from a store opened read-only: each doomed or kept row, or the counts."""
     try:
         sections = read_sections(arguments.sql)
         with contextlib.closing(store.connect(arguments.store, readonly=True)) as connection:

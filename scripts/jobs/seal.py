@@ -39,7 +39,7 @@ T = TypeVar("T")
 MANIFEST: Final = "manifest.json"
 PARTIAL: Final = ".partial-"
 CHUNK: Final = 1 << 20
-ENDING: Final = ("start", "end", "result", "exit", "message")
+ENDING: Final = ("start", "end", "result", "exit", "message", "invocation")
 """What the state file takes over from the record of a run."""
 
 SLACK: Final = 100

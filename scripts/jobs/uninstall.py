@@ -23,13 +23,15 @@ from typing import Any, NoReturn
 
 MANIFEST = "/etc/memops/manifest.json"
 UNITS = "/etc/systemd/system"
-MARK = "# Written by memops "
+MARK = "Written by memops "
 JOBS = ("prune", "backup", "snapshot")
+HELPERS = ("alert", "mail", "ping", "metrics")
 OWN_DIRECTORIES = ("/usr/local/lib/memops", "/etc/memops", "/var/lib/memops", "/run/memops")
 OTHER_FILES = (
     "/etc/tmpfiles.d/memops.conf",
     "/etc/sysusers.d/memops.conf",
     "/etc/bash_completion.d/memops",
+    "/usr/local/share/man/man8/memops.8",
 )
 
 FAILED, USAGE, REFUSED, NOT_PERMITTED = 1, 2, 3, 4
@@ -58,7 +60,7 @@ def read_manifest() -> dict[str, Any]:
 def own_files(manifest: dict[str, Any]) -> tuple[list[str], list[str]]:
     """The files to remove, and those a person changed, which are kept aside."""
     candidates = dict.fromkeys([*manifest["files"], *OTHER_FILES])
-    for job in JOBS:
+    for job in (*JOBS, *HELPERS):
         candidates |= dict.fromkeys(
             sorted(glob.glob(f"{UNITS}/memory-{job}*.service") + glob.glob(f"{UNITS}/memory-{job}*.timer"))
         )
@@ -71,7 +73,7 @@ def own_files(manifest: dict[str, Any]) -> tuple[list[str], list[str]]:
         text = None
         with contextlib.suppress(OSError), open(path, "rb") as file:
             text = file.read()
-        if entry is None and not (text or b"").startswith(MARK.encode()):
+        if entry is None and MARK.encode() not in (text or b"").partition(b"\n")[0]:
             continue
         changed = entry is not None and text is not None and hashlib.sha256(text).hexdigest() != entry.get("sha256")
         (edited if changed else remove).append(path)
@@ -86,6 +88,8 @@ def in_own_directory(path: str) -> bool:
 def unit_names(manifest: dict[str, Any], files: list[str]) -> list[str]:
     """Every unit of memops, timers first: what starts a job is stopped before the job."""
     names = {os.path.basename(path) for path in files if path.startswith(f"{UNITS}/")}
+    # Of a template there are only instances, which are named by a pattern.
+    names = {name.replace("@.", "@*.") for name in names}
     for store in manifest["stores"].values():
         for job in JOBS:
             names |= {f"memory-{job}{store.get('suffix', '')}.service"}
@@ -113,12 +117,13 @@ def systemctl(*arguments: str) -> str:
 def remove_bundle(manifest: dict[str, Any], remove: list[str], edited: list[str]) -> list[str]:
     """Take the bundle away: stop, clean, remove, reload. Returns what is left, in sentences."""
     units = unit_names(manifest, remove + edited)
-    stop_units([name for name in units if os.path.lexists(f"{UNITS}/{name}")])
+    stop_units([name for name in units if "*" in name or os.path.lexists(f"{UNITS}/{name}")])
     for path in edited:
         os.rename(path, f"{path}.memops-edited")
     for path in remove:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
+    remove_textfiles(manifest)
     incoming = [os.path.join(store["backup_dir"], "incoming") for store in manifest["stores"].values()]
     for directory in (*incoming, *OWN_DIRECTORIES):
         if os.path.isdir(directory) and not os.path.islink(directory):
@@ -130,6 +135,16 @@ def remove_bundle(manifest: dict[str, Any], remove: list[str], edited: list[str]
     for name in units:
         left += [f"{path} still points at {name}." for path in glob.glob(f"{UNITS}/*.wants/{glob.escape(name)}")]
     return left
+
+
+def remove_textfiles(manifest: dict[str, Any]) -> None:
+    """Remove what the metrics job wrote; a file that begins in another way is somebody else's."""
+    for path in {str(store.get("textfile") or "") for store in manifest["stores"].values()} - {""}:
+        with contextlib.suppress(OSError):
+            with open(path, "rb") as file:
+                ours = file.read(14) == b"# HELP memops_"
+            if ours:
+                os.unlink(path)
 
 
 def stop_units(names: list[str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 UNITS = "etc/systemd/system"
+START = f"import sys; sys.path.insert(0, {str(ROOT / 'installer')!r}); from memops.main import main; main()"
 
 
 def memops(
@@ -18,7 +19,7 @@ def memops(
 ) -> subprocess.CompletedProcess[str]:
     """Run the command with this Python from the checkout."""
     return subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT / 'installer')!r}); from memops.main import main; main()", *arguments],
+        [sys.executable, "-c", START, *arguments],
         capture_output=True, text=True, timeout=60, user=user, cwd="/", env={"PATH": os.environ["PATH"], **(env or {})},
     )  # fmt: skip
 
@@ -26,7 +27,7 @@ def memops(
 def test_help_groups_and_explains() -> None:
     ran = memops("--help", env={"COLUMNS": "80"})
     assert ran.returncode == 0
-    for command in ("install", "status", "prune", "render", "uninstall"):
+    for command in ("install", "status", "check", "prune", "render", "uninstall"):
         assert command in ran.stdout
         own = memops(command, "--help", env={"COLUMNS": "80"})
         assert own.returncode == 0, own.stderr
@@ -55,6 +56,20 @@ def test_without_systemd_install_says_what_to_do_instead() -> None:
     assert "memops render" in ran.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments", [[], ["--bogus"], ["more"], ["--name"], ["--name", "x"], ["--prometheus", "x.txt"]]
+)
+def test_check_answers_as_nagios_expects_whatever_is_wrong(arguments: list[str]) -> None:
+    ran = memops("check", *arguments)
+    assert ran.returncode == 3
+    assert ran.stdout.startswith("MEMOPS UNKNOWN - ")
+    assert ran.stdout.count("\n") == 1
+    assert "Traceback" not in ran.stderr
+    # Of all commands this one alone.
+    assert memops("status", "--bogus").returncode == 2
+    assert memops("check", "--help").returncode == 0
+
+
 def test_status_where_nothing_is_installed() -> None:
     ran = memops("status")
     assert ran.returncode == 1
@@ -80,7 +95,7 @@ def test_render_writes_what_systemd_accepts(tmp_path) -> None:
     assert (verified.returncode, verified.stderr) == (0, "")
     for unit in units:
         if unit.endswith(".service"):
-            most = "10" if "backup" in unit else "5"
+            most = next((most for word, most in {"backup": "10", "alert": "11"}.items() if word in unit), "5")
             secure = subprocess.run(
                 ["systemd-analyze", "security", "--offline=true", f"--threshold={most}", "--no-pager", unit],
                 capture_output=True,
@@ -105,7 +120,6 @@ def test_render_refuses_a_path_that_units_cannot_carry(tmp_path) -> None:
 
 def test_a_broken_pipe_is_no_error_message() -> None:
     ran = subprocess.run(
-        ["sh", "-c", f'"$0" -c "import sys; sys.path.insert(0, \'{ROOT}/installer\'); from memops.main import main; main()" --help | true', sys.executable],
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        ["sh", "-c", '"$0" -c "$1" --help | true', sys.executable, START], capture_output=True, text=True, timeout=60
+    )
     assert ran.stderr == ""

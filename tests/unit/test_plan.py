@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from memops import manifest, render
 from memops.errors import Refused
 from memops.host import Entry
@@ -38,7 +39,7 @@ FILES = render.all_files(STORES, {"agent": "-"})
 def installed() -> Observed:
     """What an installed machine looks like."""
     directories = wanted_directories(STORE, FILES)
-    record = manifest.after(manifest.Manifest(), FILES, STORES, (), ("agent",), "installed")
+    record = manifest.after(manifest.Manifest(), FILES, STORES, (), ("agent",))
     return Observed(
         texts={path: file.text for path, file in FILES.items()} | {manifest.PATH: record.text()},
         entries={path: Entry("file", file.mode, 0, 0) for path, file in FILES.items()}
@@ -69,9 +70,9 @@ def test_a_fresh_server_gets_everything_in_this_order() -> None:
         MakeDirectory, WriteFile, MakeUsers, MakeStore, InstallPackage, Reload, FirstBackup, SwitchToWal, EnableTimers,
     ]  # fmt: skip
     assert [s.path for s in steps[:2]] == ["/etc/memops", manifest.PATH]
-    assert '"installing"' in steps[1].file.text
+    assert manifest.read(steps[1].file.text).stores["default"]["ready"] is False
     assert steps[-2].path == manifest.PATH
-    assert '"installed"' in steps[-2].file.text
+    assert manifest.read(steps[-2].file.text).ready("default")
     # A directory comes after the one it lies in.
     made = [s.path for s in steps if isinstance(s, MakeDirectory)]
     assert all(made.index(a) < made.index(b) for a in made for b in made if b.startswith(a + "/"))
@@ -99,7 +100,7 @@ def test_a_timer_that_was_disabled_later_stays_so() -> None:
 
 def test_a_half_installation_is_finished() -> None:
     seen = installed()
-    half = replace(seen, manifest=replace(seen.manifest, state="installing"), units={})
+    half = replace(seen, manifest=manifest.begun(manifest.Manifest(), seen.manifest), units={})
     assert EnableTimers in kinds(make_plan(THERE, STORES, FILES, half))
     assert FirstBackup in kinds(make_plan(THERE, STORES, FILES, half))
 
@@ -148,3 +149,88 @@ def test_a_file_of_an_older_version_is_removed() -> None:
     )
     steps = make_plan(THERE, STORES, FILES, replace(seen, manifest=record))
     assert f"remove {old}" in [s.title for s in steps]
+
+
+UNIT = "/etc/systemd/system/memory-prune.service"
+
+
+def test_an_edited_file_is_kept_and_the_new_text_goes_beside_it() -> None:
+    seen = installed()
+    seen.texts[UNIT] += "# mine\n"
+    steps = make_plan(THERE, STORES, FILES, seen)
+    written = {s.path: s.file.text for s in steps if isinstance(s, WriteFile) and s.path != manifest.PATH}
+    assert written == {f"{UNIT}.memops-new": FILES[UNIT].text}
+    record = manifest.read(steps[-1].file.text)
+    # It is still known as memops' own once, and so is its neighbour, for uninstall to take away.
+    assert not record.wrote(UNIT, seen.texts[UNIT])
+    assert f"{UNIT}.memops-new" in record.files
+    # Once it lies there, nothing is left to do.
+    after = replace(seen, manifest=record, texts=seen.texts | written | {manifest.PATH: record.text()})
+    after.entries[f"{UNIT}.memops-new"] = Entry("file", 0o644, 0, 0)
+    assert make_plan(THERE, STORES, FILES, after) == ()
+    # Force replaces it and takes the neighbour away.
+    forced = make_plan(THERE, STORES, FILES, after, force=True)
+    assert [s.title for s in forced if not isinstance(s, Reload)][1:3] == [
+        f"change {UNIT}",
+        f"remove {UNIT}.memops-new",
+    ]
+
+
+def test_an_upgrade_that_was_killed_is_not_taken_for_an_edit() -> None:
+    seen = installed()
+    newer = FILES | {UNIT: replace(FILES[UNIT], text=FILES[UNIT].text + "# newer\n")}
+    first = next(s for s in make_plan(THERE, STORES, newer, seen) if s.path == manifest.PATH)
+    killed = replace(seen, manifest=manifest.read(first.file.text), texts=seen.texts | {manifest.PATH: first.file.text})
+    assert f"change {UNIT}" in [s.title for s in make_plan(THERE, STORES, newer, killed)]
+
+
+def test_a_second_store_leaves_the_first_alone() -> None:
+    work = Store(name="work", db="/srv/work/memory.db", user="agent")
+    both = {**STORES, "work": work}
+    files = render.all_files(both, {"agent": "-"})
+    steps = make_plan(Facts(work, 997, 997), both, files, replace(installed(), newest_set=None))
+    written = {s.path for s in steps if isinstance(s, WriteFile)}
+    assert not [path for path in written if path in FILES and path != "/etc/memops/memops.toml"]
+    assert steps[-1] == EnableTimers(("memory-backup-work.timer", "memory-prune-work.timer"))
+    assert [s.store.name for s in steps if isinstance(s, FirstBackup)] == ["work"]
+
+
+METRICS = "/etc/systemd/system/memory-metrics.timer"
+PROM = "/var/lib/prometheus/node-exporter/memops.prom"
+
+
+def test_a_textfile_brings_a_timer_and_takes_it_away_again() -> None:
+    store = replace(STORE, textfile=PROM)
+    stores = {"default": store}
+    files = render.all_files(stores, {"agent": "-"})
+    steps = make_plan(replace(THERE, store=store), stores, files, installed())
+    assert METRICS in [s.path for s in steps if isinstance(s, WriteFile)]
+    assert steps[-1] == EnableTimers(("memory-metrics.timer",))
+    # Killed before the timer was enabled, it is enabled the next time.
+    first = next(s for s in steps if isinstance(s, WriteFile) and s.path == manifest.PATH)
+    seen = replace(
+        installed(),
+        manifest=manifest.read(first.file.text),
+        texts={path: file.text for path, file in files.items()} | {manifest.PATH: first.file.text},
+    )
+    assert make_plan(replace(THERE, store=store), stores, files, seen)[-1] == steps[-1]
+    # Once it is there nothing is left to do, and without the setting all of it goes, the timer first.
+    record = manifest.read(next(s for s in reversed(steps) if isinstance(s, WriteFile)).file.text)
+    there = replace(
+        seen,
+        manifest=record,
+        texts=seen.texts | {manifest.PATH: record.text()},
+        entries=installed().entries | {path: Entry("file", file.mode, 0, 0) for path, file in files.items()},
+    )
+    assert make_plan(replace(THERE, store=store), stores, files, there) == ()
+    titles = [s.title for s in make_plan(THERE, STORES, FILES, there)]
+    assert titles[1] == f"remove {PROM} and disable memory-metrics.timer"
+    assert f"remove {METRICS}" in titles
+    assert not [title for title in titles if "restart" in title]
+    # Another place: the old file goes, the timer stays.
+    elsewhere = {"default": replace(STORE, textfile="/var/lib/other.prom")}
+    moved = make_plan(
+        replace(THERE, store=elsewhere["default"]), elsewhere, render.all_files(elsewhere, {"agent": "-"}), there
+    )
+    assert [s.title for s in moved][1] == f"remove {PROM}"
+    assert EnableTimers not in kinds(moved)

@@ -115,6 +115,7 @@ def test_a_failure_keeps_the_earlier_set_and_the_newest(case):
         "result": "failed",
         "exit": 1,
         "message": "there is no finished snapshot: memory.json is missing",
+        "invocation": case.saved()["seal"]["invocation"],
     }
 
 

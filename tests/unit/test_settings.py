@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from memops import render, settings
 from memops.errors import MemopsError, UsageError
 from memops.settings import Store

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from memops import report
-from memops.status import problems
+from memops.status import explain, problems
+
+UNIT = {"loaded": "loaded", "drop_ins": [], "reload_needed": False}
 
 
 def healthy() -> dict:
     job = {
-        "loaded": "loaded",
+        **UNIT,
         "result": "done",
         "message": "",
-        "reload_needed": False,
         "ended": "2026-11-30T21:00:00Z",
         "age": 60,
     }
@@ -27,6 +28,7 @@ def healthy() -> dict:
                 "active": "active",
                 "next": "2026-12-01T00:03:11Z",
                 "last": None,
+                **UNIT,
             }
             for n in ("backup", "prune")
         ],
@@ -94,3 +96,18 @@ def test_the_screen_fits_80_columns_and_has_no_colour_off_a_terminal(monkeypatch
 def test_ages_and_sizes() -> None:
     assert [report.age(s) for s in (None, 0, 59, 61, 7200, 86400 * 3)] == ["?", "0 s", "59 s", "1 min", "2 h", "3 days"]
     assert [report.size(n) for n in (0, 999, 20480, 5_000_000, "?")] == ["0 B", "999 B", "20.5 kB", "5.0 MB", "0 B"]
+
+
+def test_what_others_did_to_the_units_is_shown() -> None:
+    odd = healthy()
+    odd["jobs"][2] |= {"reload_needed": True, "drop_ins": ["/etc/systemd/system/memory-prune.service.d/override.conf"]}
+    odd["timers"][1] |= {"loaded": "masked"}
+    found = problems(odd)
+    assert [p["type"] for p in found] == ["sudo systemctl unmask memory-prune.timer", "sudo systemctl daemon-reload"]
+    assert "memory-prune.service.d/override.conf" in report.status({"stores": [{**odd, "problems": found}]})
+
+
+def test_a_failure_without_a_record_is_explained_from_systemds_properties() -> None:
+    assert "is it mounted" in explain({"Result": "exit-code", "ExecMainStatus": "226"})
+    assert "did not end in time" in explain({"Result": "timeout", "ExecMainStatus": "15"})
+    assert explain({"Result": "exit-code", "ExecMainStatus": "9"}) == "it ended with exit code 9"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from pathlib import Path
 
 import pytest
+
 from memops import store
 
 EIGHT = (
     "CREATE TABLE memory (id TEXT PRIMARY KEY, subject TEXT NOT NULL, fact TEXT NOT NULL, source TEXT NOT NULL,"
-    " created_at TEXT NOT NULL DEFAULT (datetime('now')), confirmed_at TEXT NOT NULL DEFAULT (datetime('now')), expires_at TEXT,"
-    " superseded_by TEXT REFERENCES memory(id) ON DELETE CASCADE)"
+    " created_at TEXT NOT NULL DEFAULT (datetime('now')), confirmed_at TEXT NOT NULL DEFAULT (datetime('now')),"
+    " expires_at TEXT, superseded_by TEXT REFERENCES memory(id) ON DELETE CASCADE)"
 )
 
 
@@ -51,7 +51,7 @@ def test_a_missing_store_is_never_made(tmp_path) -> None:
 def test_odd_names_are_names(tmp_path) -> None:
     path = str(tmp_path / "a ?mode=memory#%41&ü.db")
     store.create(path, EIGHT + ";")
-    assert os.path.exists(path)
+    assert Path(path).exists()
     assert store.describe(path)["kind"] == "store"
 
 
@@ -113,10 +113,12 @@ def test_what_describe_says(tmp_path, db: str) -> None:
 
 
 def test_describing_changes_nothing(db: str) -> None:
-    before = (os.stat(db), Path(db).read_bytes(), os.listdir(os.path.dirname(db)))
+    def state() -> tuple[int, bytes, set[Path]]:
+        return Path(db).stat().st_mtime_ns, Path(db).read_bytes(), set(Path(db).parent.iterdir())
+
+    before = state()
     store.describe(db)
-    after = (os.stat(db), Path(db).read_bytes(), os.listdir(os.path.dirname(db)))
-    assert (before[0].st_mtime_ns, before[1], before[2]) == (after[0].st_mtime_ns, after[1], after[2])
+    assert state() == before
 
 
 def test_the_journal_mode_is_what_the_store_says(db: str) -> None:

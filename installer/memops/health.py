@@ -1,0 +1,129 @@
+"""What is wrong about a store: the judgement that ``status``, ``check`` and the metrics job share.
+
+One file of the standard library; pure. A store is what ``survey.look`` returns; docs/status.md has each key.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+OK, WARNING, CRITICAL, UNKNOWN = range(4)
+"""The states of a store, numbered as Nagios does."""
+
+FINE = ("done", "report", "stopped", "running", "never ran", "not read")
+"""Results of a job that are no failure."""
+
+OLD_SET = 48 * 3600
+"""Seconds after which the newest verified set is too old where its timer's period is not known."""
+
+
+def problems(status: Mapping[str, Any], *, rows: bool = True) -> list[dict[str, str]]:
+    """What is wrong, worst first: ``level`` (error, warning), ``what`` is so and what to ``type``. Pure.
+
+    rows: also what is wrong with the rows, which are the agent's, and which not everybody may count.
+    """
+    found = [*_job_problems(status), *_timer_problems(status), *_set_problems(status)]
+    found += _store_problems(status) if rows else ()
+    return [
+        {"level": level, "what": what, "type": to_type}
+        for level, what, to_type in sorted(found, key=lambda problem: problem[0] != "error")
+    ]
+
+
+Problems = Iterator[tuple[str, str, str]]
+
+
+def _unit_problems(unit: Mapping[str, Any]) -> Problems:
+    if unit["loaded"] == "masked":
+        yield "error", f"{unit['unit']} is masked", f"sudo systemctl unmask {unit['unit']}"
+    elif unit["loaded"] != "loaded":
+        yield "error", f"{unit['unit']} is {unit['loaded']}", "sudo memops install"
+    if unit["reload_needed"]:
+        yield "warning", f"{unit['unit']} or a drop-in of it changed on disk", "sudo systemctl daemon-reload"
+
+
+def _job_problems(status: Mapping[str, Any]) -> Problems:
+    for job in status["jobs"]:
+        yield from _unit_problems(job)
+        if job["loaded"] == "loaded" and job["result"] not in FINE:
+            yield "error", f"{job['job']} failed: {job['message'] or 'it left no word'}", f"journalctl -u {job['unit']}"
+        elif (due := job.get("due")) and due["state"] in _DUE:
+            level, words = _DUE[due["state"]]
+            what = f"{job['job']} {words.format(since='has not run for', age=span(due['age']), old='')}"
+            yield level, what, f"systemctl status {job['unit']}"
+
+
+def _timer_problems(status: Mapping[str, Any]) -> Problems:
+    # While the job runs its timer has no next time yet.
+    running = {job["unit"].removesuffix(".service") for job in status["jobs"] if job["result"] == "running"}
+    for timer in status["timers"]:
+        unit = timer["unit"]
+        yield from _unit_problems(timer)
+        if timer["loaded"] != "loaded":
+            continue
+        if timer["active"] == "failed":
+            yield "error", f"{unit} failed: systemd could not start what it starts", f"systemctl status {unit}"
+        elif timer["enabled"] != "enabled" or timer["active"] != "active":
+            yield (
+                "warning",
+                f"{unit} is {timer['enabled']} and {timer['active']}",
+                f"sudo systemctl enable --now {unit}",
+            )
+        elif timer["next"] is None and unit.removesuffix(".timer") not in running:
+            yield "error", f"{unit} has no next run", f"sudo systemctl restart {unit}"
+
+
+def _set_problems(status: Mapping[str, Any]) -> Problems:
+    start = "sudo systemctl start " + next(str(job["unit"]) for job in status["jobs"] if job["job"] == "backup")
+    newest = status["newest_set"]
+    if newest is None:
+        if not sets_unseen(status):
+            yield "error", "there is no verified backup", start
+    elif (due := newest.get("due", {})).get("state") in _DUE:
+        level, words = _DUE[due["state"]]
+        what = f"the newest verified backup {words.format(since='is', age=span(due['age']), old=' old')}"
+        yield level, what, start
+    elif due.get("late") is None and (newest["age"] is None or newest["age"] > OLD_SET):
+        yield "warning", "the newest verified backup is older than two days", start
+
+
+def sets_unseen(status: Mapping[str, Any]) -> bool:
+    """Whether the sealing job's record could not be read, so that nothing is known of the sets."""
+    return any(f"/{status['name']}.sets.json (" in what for what in status["unreadable"])
+
+
+def state(status: Mapping[str, Any]) -> int:
+    """OK, WARNING, CRITICAL or UNKNOWN, from what everybody may see (so not from the rows)."""
+    levels = {problem["level"] for problem in problems(status, rows=False)}
+    if "error" in levels:
+        return CRITICAL
+    return UNKNOWN if sets_unseen(status) else WARNING if levels else OK
+
+
+_DUE = {
+    "late": ("warning", "{since} {age}{old} and is late"),
+    "overdue": ("error", "{since} {age}{old}, more than twice its period"),
+    "future": ("warning", "carries a time {age} from now; is the clock right?"),
+}
+"""What a ``due`` that is not as it should be comes to: level and words."""
+
+
+def _store_problems(status: Mapping[str, Any]) -> Problems:
+    counts = status["counts"] or {}
+    if counts.get("violations"):
+        check = f"sqlite3 {shlex.quote(status['db'])} 'PRAGMA foreign_key_check'"
+        yield "warning", f"{counts['violations']} foreign-key violations", check
+    if counts.get("doubtful"):
+        what = f"{counts['doubtful']} rows are kept because a date or a chain is doubtful"
+        yield "warning", what, "sudo memops prune --dry-run"
+
+
+def span(seconds: int) -> str:
+    """A length of time, whatever its sign, in words: ``5 minutes``, ``30 hours``, ``3 days``."""
+    length = abs(seconds)
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if length >= 2 * size:
+            return f"{length // size} {unit}"
+    return f"{length} seconds"

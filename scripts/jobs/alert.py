@@ -1,0 +1,246 @@
+"""Say that a job failed: one line at priority err, then the last lines of that run; with ``--mail``, by mail.
+
+``memory-alert@UNIT.service`` runs it through the ``OnFailure=`` of every job, and ``memory-mail@UNIT.service`` where an
+address is set. systemd tells in $MONITOR_* which run failed (man systemd.exec); without, it is the newest on record.
+What the store's user can write is only ever shown, escaped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import socket
+import stat
+import subprocess
+import sys
+import time
+import tomllib
+from dataclasses import dataclass
+from email.message import EmailMessage
+from typing import TYPE_CHECKING, Any, Final
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from store import printable
+
+import job
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LINES: Final = 10
+LARGEST: Final = 1_000_000
+
+RESULTS: Final = {
+    "timeout": "it took longer than its unit allows",
+    "oom-kill": "the machine ran out of memory",
+    "resources": "systemd lacked what it needs to start it",
+    "start-limit-hit": "it was started too often",
+}
+STATUSES: Final = {
+    "203": "its program could not be started",
+    "217": "its user does not exist",
+    "226": "its sandbox could not be set up, or a directory is missing",
+}
+"""systemd's own exit codes (man systemd.exec, PROCESS EXIT CODES), where the job itself never ran."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What there is to say: the line, the last lines of the run, and whether another unit's report tells it better."""
+
+    line: str
+    tail: tuple[str, ...]
+    failed: bool = True
+    repeats: bool = False
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where things are; tests have others."""
+
+    settings: str
+    state: str
+    sendmail: str
+
+
+def split(unit: str) -> tuple[str, str]:
+    """A unit's job and store: ``memory-prune-work.service`` → ``prune``, ``work``."""
+    name, _, store = unit.removeprefix("memory-").removesuffix(".service").partition("-")
+    return name, store or "default"
+
+
+def mail_address(settings: str, store: str) -> str:
+    """Where this store's failures are mailed to; empty where nothing is set or the settings cannot be read."""
+    try:
+        with open(settings, "rb") as file:
+            return str(tomllib.load(file)["store"][store].get("mail_to", ""))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ""
+
+
+def read(path: str) -> str:
+    """A plain file's text, no link followed; empty when there is none."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return file.read(LARGEST).decode(errors="replace")
+    return ""
+
+
+def records(state: str, name: str, store: str) -> list[dict[str, Any]]:
+    """What a job wrote about its runs, oldest first; of a backup only the last is kept."""
+    path = f"{state}/{store}.sets.json" if name == "backup" else f"{state}/{store}/runs.jsonl"
+    found: list[dict[str, Any]] = []
+    for line in [read(path)] if name == "backup" else read(path).splitlines():
+        with contextlib.suppress(ValueError, RecursionError):
+            record = json.loads(line)
+            if name == "backup" and isinstance(record, dict):
+                record = record.get("seal")
+            if isinstance(record, dict) and record.get("job", name) == name:
+                found.append(record)
+    return found
+
+
+def journal(*matches: str) -> list[dict[str, Any]]:
+    """The newest journal entries, oldest first; none where there is no journal or it cannot be read."""
+    command = ["journalctl", "--no-pager", "--quiet", "--output=json", *matches]
+    try:
+        ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
+        return [json.loads(line) for line in ran.stdout.splitlines() if line.startswith(b"{")]
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return []
+
+
+def verdict(unit: str) -> str | None:
+    """How a start of ``unit`` just now ended, by systemd's own line: ``failed``, ``dependency`` …
+
+    Empty when there is no such line of the last minute, None when there is no journal to look in. The journal may be
+    a moment behind, and a run's last lines come before this one.
+    """
+    for _ in range(20):
+        # With --since, --lines would count from there on.
+        entries = journal("--since=-1min", "_PID=1", f"UNIT={unit}")[-3:]
+        results = [str(entry["JOB_RESULT"]) for entry in entries if "JOB_RESULT" in entry]
+        if results and results[-1] != "done":
+            return results[-1]
+        time.sleep(0.1)
+    return "" if journal("--lines=1", "_PID=1") else None
+
+
+def tail(invocation: str, record: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The last lines of a run: from the journal, else from its record."""
+    lines = []
+    if re.fullmatch(r"[0-9a-f]{32}", invocation):
+        of_run = (f"_SYSTEMD_INVOCATION_ID={invocation}", "+", "_PID=1", f"INVOCATION_ID={invocation}")
+        for entry in journal(f"--lines={LINES}", *of_run):
+            text = entry.get("MESSAGE")
+            if isinstance(text, list):  # what is not UTF-8 comes as numbers
+                text = bytes(text).decode(errors="replace")
+            lines.append(printable(text, 200))
+    if not lines and record is not None:
+        shown = (f"{key} {printable(record[key], 100)}" for key in ("start", "end", "result", "exit") if key in record)
+        lines = ["the journal has no line of it; its record: " + ", ".join(shown)]
+    return tuple(lines)
+
+
+def words(environment: Mapping[str, str]) -> str:
+    """systemd's result of a run that left no word, for people."""
+    result, status = environment.get("MONITOR_SERVICE_RESULT", ""), environment.get("MONITOR_EXIT_STATUS", "")
+    if result in ("signal", "core-dump"):
+        return f"it was killed by SIG{printable(status, 10)}"
+    if result == "exit-code":
+        return STATUSES.get(status, f"it ended with exit code {printable(status, 10)} and left no word")
+    return RESULTS.get(result, f"it left no word (systemd: {printable(result or 'unknown', 30)})")
+
+
+def make_report(unit: str, state: str, environment: Mapping[str, str]) -> Report:
+    """What there is to say about the run of ``unit`` that systemd's variables mean, or about its newest."""
+    name, store = split(unit)
+    kept = records(state, name, store)
+    monitored = environment.get("MONITOR_UNIT") == unit
+    # A unit that never started has a good run's variables, or none; so it is when a person starts this to try it out.
+    failed = monitored and environment.get("MONITOR_SERVICE_RESULT") != "success"
+    how = verdict(unit) if monitored else ""
+    if how == "dependency" or (how is None and not failed):
+        first = f"{unit.replace('backup', 'snapshot', 1)} failed before it"
+        other = f"a unit that it needs failed; which: systemctl list-dependencies {unit}"
+        line = f"{unit} did not run at {job.now()}: {first if name == 'backup' else other}"
+        return Report(line, (), repeats=name == "backup")
+    if failed:
+        invocation = environment.get("MONITOR_INVOCATION_ID", "")
+        record = next((r for r in reversed(kept) if r.get("invocation") == invocation), None)
+    else:
+        record = kept[-1] if kept else None
+        invocation = str((record or {}).get("invocation", ""))
+    when = printable(record.get("end", "?"), 20) if record else job.now()
+    message = printable(record.get("message", ""), 300) if record else ""
+    if not failed and (record is None or record.get("exit") == 0):
+        said = f"at {when}: {message}" if record else "is not on record"
+        return Report(f"{unit} did not fail; its last run {said}", tail(invocation, record), failed=False)
+    return Report(f"{unit} failed at {when}: {message or words(environment)}", tail(invocation, record))
+
+
+def send(report: Report, unit: str, address: str, sendmail: str) -> str:
+    """Hand the report to the system's mail program. Returns why that failed; empty when it was taken."""
+    message = EmailMessage()
+    message["To"] = address
+    message["Subject"] = f"{socket.gethostname()}: {unit} {'failed' if report.failed else 'did not fail'}"
+    message["Auto-Submitted"] = "auto-generated"
+    look = f"What to type: memops status; journalctl -u {unit}"
+    message.set_content("\n".join([report.line, "", *report.tail, "", look]) + "\n", cte="8bit")
+    try:
+        ran = subprocess.run(
+            [sendmail, "-i", address], input=bytes(message), capture_output=True, timeout=60, check=False
+        )
+    except FileNotFoundError:
+        return f"this machine has no {sendmail}"
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return printable(error, 200)
+    said = (ran.stderr + ran.stdout).decode(errors="replace").strip().splitlines()
+    return "" if ran.returncode == 0 else printable(said[-1] if said else f"exit code {ran.returncode}", 200)
+
+
+def mail(report: Report, unit: str, places: Places) -> int:
+    """Mail the report, and say in one line what became of it."""
+    address = mail_address(places.settings, split(unit)[1])
+    if report.repeats or not address:
+        job.say(f"no mail about {unit}: {'the failure before it has its own' if address else 'no address is set'}")
+        return job.DONE
+    if reason := send(report, unit, address, places.sendmail):
+        job.say(f"the mail about {unit} to {address} could not be sent: {reason}", error=True)
+        return job.FAILED
+    job.say(f"the mail about {unit} to {address} was handed to {places.sendmail}")
+    return job.DONE
+
+
+def main(argv: list[str]) -> int:
+    """Read the command line, report, return the exit code."""
+    parser = argparse.ArgumentParser(description="Say that a job failed, and why.")
+    parser.add_argument("unit", help="the unit that failed")
+    parser.add_argument("--mail", action="store_true", help="by mail instead of in the journal")
+    parser.add_argument("--settings", default="/etc/memops/memops.toml", help="memops.toml")
+    parser.add_argument("--state", default="/var/lib/memops", help="the directory of the run records")
+    parser.add_argument("--sendmail", default="/usr/sbin/sendmail", help="the mail program")
+    options = parser.parse_args(argv)
+    if not re.fullmatch(r"memory-[a-z]+(-[a-z0-9-]+)?\.service", options.unit):
+        parser.error(f"{options.unit!r} is no unit of memops")
+    places = Places(options.settings, options.state, options.sendmail)
+    report = make_report(options.unit, places.state, os.environ)
+    if options.mail:
+        return mail(report, options.unit, places)
+    address = mail_address(places.settings, split(options.unit)[1])
+    no_mail = address and not os.path.exists(places.sendmail)
+    note = f" (no mail: this machine has no {places.sendmail})" if no_mail else ""
+    job.say(report.line + note, error=report.failed)
+    for line in report.tail:
+        job.say(f"  | {line}")
+    return job.DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,279 @@
+"""The main job, on a real systemd: install, prune, back up, look, take away."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from system.machine import DB, add_facts, ids, listing, memops, sets, status
+from system.server import copy_checkout
+
+if TYPE_CHECKING:
+    from system.server import Server
+
+OLD, YOUNG, PAST, FUTURE = "2020-01-01 00:00:00", "2026-11-01 00:00:00", "2021-05-05 05:05:05", "2999-01-01 00:00:00"
+
+
+def test_the_readme_from_the_first_command_to_the_last(server: Server) -> None:
+    """A fresh VPS, with Debian's packages and the package index as a user has them."""
+    copy_checkout(server)
+    before = listing(server)
+    said = server.run("/root/memops/scripts/install", timeout=600)
+    assert "memops looks after /srv/agent/memory.db now" in said.stdout
+    timers = json.loads(server.run("systemctl", "list-timers", "--output=json", "memory-*").stdout)
+    assert {t["unit"] for t in timers if t["next"]} == {"memory-prune.timer", "memory-backup.timer"}
+
+    facts = [("live", None), ("later", "'2999-01-01 00:00:00'"), ("dead", "datetime('now', '-1 minute')")]
+    for name, expires in facts:
+        server.run(
+            "sqlite3", "-cmd", ".timeout 5000", DB,
+            "PRAGMA foreign_keys = ON; INSERT INTO memory (id, subject, fact, source, expires_at)"
+            f" VALUES ('{name}', 's', 'f', 'chat', {expires or 'NULL'})",
+            user="agent",
+        )  # fmt: skip
+    server.run("systemctl", "start", "memory-prune.service")
+    assert ids(server) == {"live", "later"}
+    seen = status(server)
+    assert (seen["counts"]["expired"], seen["counts"]["rows"], seen["counts"]["live"]) == (1, 2, 2)
+    assert seen["newest_set"]["set"] in sets(server)
+    assert "1 expired" in server.run("journalctl", "-u", "memory-prune.service", "-n", "20").stdout
+
+    memops(server, "uninstall")
+    after = listing(server)
+    kept = {path for path in after if path.startswith(("/srv/agent", "/srv/backup"))}
+    users = {"/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow"}
+    changed = {path for path in after.keys() | before.keys() if after.get(path) != before.get(path)} - kept - users
+    assert {path for path in changed if not path.startswith("/usr/local/bin")} == set()
+    assert server.run("systemctl", "list-units", "--all", "--no-legend", "memory-*").stdout.strip() == ""
+    assert ids(server) == {"live", "later"}
+    server.run("/root/memops/scripts/install", "--remove")
+    assert not server.exists("/opt/memops")
+    assert not server.exists("/usr/local/bin/memops")
+
+
+def test_a_dry_run_writes_nothing_and_a_second_install_changes_nothing(memops_server: Server) -> None:
+    server = memops_server
+    before = listing(server)
+    plan = memops(server, "install", "--dry-run").stdout
+    assert listing(server) == before
+    assert "+OnCalendar=daily" in plan
+    assert "make the system user agent" in plan
+    memops(server, "install")
+    installed = listing(server)
+    runs = server.read("/var/lib/memops/default/runs.jsonl")
+    assert "Nothing to do" in memops(server, "install").stdout
+    assert "Nothing to do" in memops(server, "install", "--dry-run").stdout
+    # Looking at a WAL store makes its sidecars, as any reader does.
+    assert {k: v for k, v in listing(server).items() if "memory.db-" not in k} == {
+        k: v for k, v in installed.items() if "memory.db-" not in k
+    }
+    assert server.read("/var/lib/memops/default/runs.jsonl") == runs
+
+
+def test_a_changed_option_changes_what_follows_from_it_and_is_remembered(memops_server: Server) -> None:
+    server = memops_server
+    memops(server, "install")
+    one = sets(server)
+    said = memops(server, "install", "--prune-at", "04:15").stdout
+    assert "change /etc/systemd/system/memory-prune.timer" in said
+    assert "memory-backup.timer" not in said.partition("systemctl show")[0]
+    assert "04:15:00" in server.show("memory-prune.timer", "TimersCalendar")["TimersCalendar"]
+    assert sets(server) == one
+    assert "Nothing to do" in memops(server, "install").stdout
+
+
+def test_the_service_prunes_by_the_policy(memops_server: Server) -> None:
+    server = memops_server
+    memops(server, "install")
+    add_facts(
+        server,
+        [
+            ("live", None, None, OLD),
+            ("expired", PAST, None, OLD),
+            ("later", FUTURE, None, OLD),
+            ("head", None, None, YOUNG),
+            ("long-superseded", None, "head", OLD),
+            ("just-superseded", None, "head", YOUNG),
+            ("dead-head", PAST, None, YOUNG),
+            ("behind-dead-head", None, "dead-head", YOUNG),
+            ("further-behind", FUTURE, "behind-dead-head", YOUNG),
+            ("never", "never", None, OLD),
+            ("iso", "2021-05-05T05:05:05Z", None, OLD),
+            ("no-such-day", "2021-02-31 00:00:00", None, OLD),
+            ("doubtful-chain-head", PAST, None, OLD),
+            ("doubtful-behind", None, "doubtful-chain-head", "yesterday"),
+        ],
+    )
+    listed = memops(server, "prune", "--dry-run").stdout
+    doomed = {"expired", "long-superseded", "dead-head", "behind-dead-head", "further-behind"}
+    assert {line.split()[0] for line in listed.splitlines()[:-1] if "kept" not in line} == doomed
+    before = ids(server)
+    said = memops(server, "prune").stdout
+    assert "2 expired, 1 superseded, 2 in chains, 5 kept as doubtful" in said
+    assert ids(server) == before - doomed
+    assert "2 expired, 1 superseded, 2 in chains" in server.journal("memory-prune.service")
+    # Nothing is done twice, and the gap is told.
+    assert "0 expired, 0 superseded" in memops(server, "prune").stdout
+
+
+@pytest.mark.parametrize("order", ["parents first", "parents last"])
+def test_a_chain_of_5000_goes_whole(memops_server: Server, order: str) -> None:
+    server = memops_server
+    memops(server, "install")
+    add_facts(server, [(f"live{n}", None, None, YOUNG) for n in range(20_000)])
+    # One connection puts the whole chain in, with foreign keys checked at its end.
+    links = [(f"c{n}", PAST if n == 0 else None, f"c{n - 1}" if n else None, YOUNG) for n in range(5_000)]
+    if order == "parents last":
+        server.sql(
+            DB,
+            "PRAGMA foreign_keys = OFF;"
+            + "".join(
+                "INSERT INTO memory (id, subject, fact, source, expires_at, superseded_by, created_at) VALUES"
+                f" ('{i}', 's', 'f', 'chat', {repr(e) if e else 'NULL'}, {repr(s) if s else 'NULL'}, '{c}');"
+                for i, e, s, c in reversed(links)
+            ),
+            script=True,
+        )
+    else:
+        add_facts(server, links)
+    server.run("systemctl", "start", "memory-prune.service", timeout=300)
+    assert "1 expired, 0 superseded, 4999 in chains" in server.journal("memory-prune.service").replace(
+        ",", ", "
+    ).replace(",  ", ", ").replace("4, 999", "4999")
+    assert len(ids(server)) == 20_000
+
+
+def test_sets_are_sealed_and_out_of_the_agents_reach(memops_server: Server) -> None:
+    server = memops_server
+    memops(server, "install")
+    add_facts(server, [("a", None, None, YOUNG), ("b", None, None, YOUNG)])
+    server.run("systemctl", "start", "memory-backup.service")
+    server.run("systemctl", "start", "memory-backup.service")
+    first, second, third = sets(server)
+    assert first < second < third
+    manifest = json.loads(server.read(f"/srv/backup/default/{third}/manifest.json"))
+    part = manifest["parts"][0]
+    assert (manifest["version"], part["rows"]["memory"], part["exact"]) == (1, 2, True)
+    digest = server.run("sha256sum", f"/srv/backup/default/{third}/memory.db").stdout.split()[0]
+    assert part["sha256"] == digest
+    assert server.sql(f"/srv/backup/default/{third}/memory.db", "SELECT count(*) FROM memory", user="root") == [[2]]
+    for attempt in (
+        ("ls", "/srv/backup"),
+        ("cat", f"/srv/backup/default/{third}/memory.db"),
+        ("rm", "-rf", f"/srv/backup/default/{third}"),
+        ("touch", "/srv/backup/incoming/default/memory.db"),
+        ("mv", "/srv/backup/default", "/srv/backup/gone"),
+    ):
+        assert server.run(*attempt, user="agent", check=False).code != 0, attempt
+    assert server.run("ls", "-A", "/srv/backup/incoming/default").stdout == ""
+    assert server.run(
+        "stat", "-c", "%U:%G %a", f"/srv/backup/default/{third}", f"/srv/backup/default/{third}/memory.db"
+    ).stdout.split("\n")[:2] == ["root:root 700", "root:root 600"]
+
+
+def test_a_failed_backup_leaves_no_set_and_shows(memops_server: Server) -> None:
+    server = memops_server
+    memops(server, "install")
+    before = sets(server)
+    server.run("mv", DB, f"{DB}.away")
+    assert server.run("systemctl", "start", "memory-backup.service", check=False).code != 0
+    assert sets(server) == before
+    seen = status(server)
+    assert seen["problems"][0]["level"] == "error"
+    assert "snapshot failed" in seen["problems"][0]["what"]
+    assert not server.exists(DB)
+    server.run("mv", f"{DB}.away", DB)
+    server.run("systemctl", "start", "memory-backup.service")
+    assert len(sets(server)) == len(before) + 1
+    assert status(server)["problems"] == []
+
+
+def test_the_jobs_outlive_the_command(memops_server: Server) -> None:
+    server = memops_server
+    memops(server, "install")
+    server.run("rm", "-rf", "/opt/memops", "/usr/local/bin/memops")
+    add_facts(server, [("dead", PAST, None, OLD), ("live", None, None, OLD)])
+    server.run("systemctl", "start", "memory-prune.service", "memory-backup.service")
+    assert ids(server) == {"live"}
+    assert len(sets(server)) == 2
+    server.run("/usr/local/lib/memops/uninstall")
+    assert server.run("systemctl", "list-units", "--all", "--no-legend", "memory-*").stdout.strip() == ""
+    assert not server.exists("/usr/local/lib/memops")
+    assert ids(server) == {"live"}
+
+
+def test_the_guard_holds_until_a_person_lets_it_go(memops_server: Server) -> None:
+    server = memops_server
+    memops(server, "install")
+    add_facts(
+        server,
+        [(f"dead{n}", PAST, None, OLD) for n in range(150)] + [(f"live{n}", None, None, OLD) for n in range(100)],
+    )
+    assert server.run("systemctl", "start", "memory-prune.service", check=False).code != 0
+    assert server.show("memory-prune.service", "ExecMainStatus")["ExecMainStatus"] == "6"
+    assert len(ids(server)) == 250
+    refused = memops(server, "prune", code=6)
+    assert "memops prune --allow-large" in refused.stderr
+    assert "prune failed" in memops(server, "status").stdout
+    memops(server, "prune", "--allow-large")
+    assert len(ids(server)) == 100
+    assert not server.exists("/run/memops/prune-default.json")
+    assert status(server)["problems"] == []
+
+
+def test_a_store_with_dead_rows_is_only_reported_on_at_install(memops_server: Server) -> None:
+    server = memops_server
+    memops(server, "install")
+    add_facts(server, [("dead", PAST, None, OLD), ("live", None, None, OLD)])
+    memops(server, "uninstall")
+    said = memops(server, "install").stdout
+    assert "the first run will delete 1 of 2 rows" in said
+    assert ids(server) == {"dead", "live"}
+
+
+def test_a_locked_store_is_named(memops_server: Server) -> None:
+    server = memops_server
+    memops(server, "install")
+    add_facts(server, [("dead", PAST, None, OLD)])
+    hold = (
+        "import sqlite3, sys, time\n"
+        f"c = sqlite3.connect({DB!r}, isolation_level=None)\n"
+        "c.execute('BEGIN IMMEDIATE')\nprint('held', flush=True)\nsys.stdin.read()\n"
+    )
+    holder = server.popen("python3", "-c", hold, user="agent", empty_input=False)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        assert "the agent held the write lock" in memops(server, "prune", code=5).stderr
+    finally:
+        holder.communicate("")
+    assert ids(server) == {"dead"}
+    memops(server, "prune")
+    assert ids(server) == set()
+
+
+def test_what_a_stranger_sees(memops_server: Server) -> None:
+    server = memops_server
+    assert "sudo memops install" in memops(server, "status", code=1, user="nobody").stderr
+    memops(server, "install")
+    data = json.loads(memops(server, "status", "--json", user="nobody").stdout)["stores"][0]
+    assert data["counts"] is None
+    assert len(data["unreadable"]) == 2
+    assert all(lines is None for lines in data["journal"].values())
+    assert data["timers"][0]["next"] is not None
+    text = memops(server, "status", user="nobody").stdout
+    assert "not read" in text
+    assert "never ran" not in text
+    for command in ("install", "prune", "uninstall"):
+        refused = memops(server, command, user="nobody", code=4)
+        assert f"sudo memops {command}" in refused.stderr
+
+
+def test_jobs_are_as_closed_as_promised(memops_server: Server) -> None:
+    server = memops_server
+    memops(server, "install")
+    for unit, most in (("memory-prune", 0.5), ("memory-snapshot", 0.5), ("memory-backup", 1.0)):
+        said = server.run("systemd-analyze", "security", "--no-pager", f"{unit}.service").stdout
+        assert float(said.rpartition("Overall exposure level for")[2].split()[1]) <= most

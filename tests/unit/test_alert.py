@@ -1,0 +1,317 @@
+"""What is said about a failed job, by mail too, and the pings of a monitoring service."""
+
+from __future__ import annotations
+
+import email
+import json
+import subprocess
+import sys
+import threading
+from email import policy
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+import alert
+import ping
+from memops import settings
+from memops.errors import UsageError
+from memops.settings import Store
+
+PRUNE, BACKUP, WORK = "memory-prune.service", "memory-backup.service", "memory-prune-work.service"
+RUN, OTHER = "0123456789abcdef0123456789abcdef", "f" * 32
+
+JOURNALCTL = """#!/usr/bin/python3 -I
+import json, sys
+known = ("--no-pager", "--quiet", "--output=json", "--since=-1min", "--lines=", "_PID=1", "UNIT=",
+    "INVOCATION_ID=", "_SYSTEMD_INVOCATION_ID=", "+")
+for argument in sys.argv[1:]:
+    if not argument.startswith(known):
+        sys.exit(f"unknown argument {argument}")
+for entry in json.load(open(__file__ + ".json")):
+    if any(f"UNIT={entry.get('UNIT')}" == a or a.endswith(f"INVOCATION_ID={entry.get('OF')}") for a in sys.argv):
+        print(json.dumps(entry))
+"""
+
+
+@pytest.fixture
+def journal(tmp_path, monkeypatch):
+    """Sets what a journalctl that refuses unknown arguments has to show."""
+    program = tmp_path / "bin" / "journalctl"
+    program.parent.mkdir()
+    program.write_text(JOURNALCTL)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setattr(alert.time, "sleep", lambda _: None)
+
+    def write(*entries: dict[str, object]) -> None:
+        Path(f"{program}.json").write_text(json.dumps(entries))
+
+    write()
+    return write
+
+
+def record(state: Path, store: str = "default", **values: object) -> None:
+    """Add a run record of the prune."""
+    (state / store).mkdir(exist_ok=True)
+    entry = {"job": "prune", "end": "2026-11-30T00:03:04Z", "exit": 1, "message": "m", "invocation": RUN} | values
+    with (state / store / "runs.jsonl").open("a") as file:
+        file.write(json.dumps(entry) + "\n")
+
+
+def ended(unit: str = PRUNE, result: str = "exit-code", status: str = "1", run: str = RUN) -> dict[str, str]:
+    """The variables that systemd sets."""
+    return {
+        "MONITOR_UNIT": unit,
+        "MONITOR_SERVICE_RESULT": result,
+        "MONITOR_EXIT_STATUS": status,
+        "MONITOR_INVOCATION_ID": run,
+    }
+
+
+def test_the_reason_is_that_runs_own_word(tmp_path, journal) -> None:
+    journal({"UNIT": PRUNE, "JOB_RESULT": "failed"}, {"OF": RUN, "MESSAGE": "prune: the agent held the lock"})
+    record(tmp_path, message="the agent held the lock")
+    record(tmp_path, message="of another run", invocation=OTHER)
+    found = alert.make_report(PRUNE, str(tmp_path), ended())
+    assert found.line == "memory-prune.service failed at 2026-11-30T00:03:04Z: the agent held the lock"
+    assert found.tail == ("prune: the agent held the lock",)
+    assert (found.failed, found.repeats) == (True, False)
+
+
+def test_the_stores_are_told_apart(tmp_path, journal) -> None:
+    record(tmp_path, message="the first store's")
+    record(tmp_path, "work", message="the other's")
+    assert alert.make_report(WORK, str(tmp_path), ended(WORK)).line.endswith(": the other's")
+    assert alert.split("memory-backup-my-own-store.service") == ("backup", "my-own-store")
+
+
+@pytest.mark.parametrize(
+    ("result", "status", "words"),
+    [
+        ("exit-code", "226", "its sandbox could not be set up, or a directory is missing"),
+        ("exit-code", "217", "its user does not exist"),
+        ("exit-code", "1", "it ended with exit code 1 and left no word"),
+        ("signal", "KILL", "it was killed by SIGKILL"),
+        ("timeout", "TERM", "it took longer than its unit allows"),
+        ("oom-kill", "KILL", "the machine ran out of memory"),
+        ("protocol", "0", "it left no word (systemd: protocol)"),
+    ],
+)
+def test_a_run_without_a_record_is_put_in_words(tmp_path, journal, result, status, words) -> None:
+    record(tmp_path, invocation=OTHER, message="of another run")
+    assert alert.make_report(PRUNE, str(tmp_path), ended(PRUNE, result, status)).line.endswith(f"Z: {words}")
+
+
+def test_without_a_journal_the_record_is_shown(tmp_path, journal) -> None:
+    record(tmp_path, result="locked")
+    (line,) = alert.make_report(PRUNE, str(tmp_path), ended()).tail
+    assert line == "the journal has no line of it; its record: end 2026-11-30T00:03:04Z, result locked, exit 1"
+
+
+@pytest.mark.parametrize("newest", [{"UNIT": BACKUP, "JOB_RESULT": "dependency"}, None])
+def test_a_backup_that_never_ran_leaves_the_reason_to_its_first_half(tmp_path, journal, newest) -> None:
+    journal(*([newest] if newest else []))
+    found = alert.make_report(BACKUP, str(tmp_path), ended(BACKUP, "success", "0", OTHER))
+    assert found.line.endswith(": memory-snapshot.service failed before it")
+    assert found.repeats
+
+
+def test_a_prune_whose_disk_is_not_there(tmp_path, journal) -> None:
+    journal({"UNIT": PRUNE, "JOB_RESULT": "dependency"})
+    record(tmp_path, exit=0)
+    found = alert.make_report(PRUNE, str(tmp_path), ended(PRUNE, "success"))
+    assert "did not run" in found.line
+    assert "systemctl list-dependencies memory-prune.service" in found.line
+    assert (found.failed, found.repeats) == (True, False)
+
+
+def test_tried_by_a_person_it_says_how_the_last_run_went(tmp_path, journal) -> None:
+    (tmp_path / "default.sets.json").write_text(
+        json.dumps({"seal": {"end": "2026-11-30T00:00:00Z", "exit": 0, "message": "sealed"}})
+    )
+    found = alert.make_report(BACKUP, str(tmp_path), {})
+    assert found.line == "memory-backup.service did not fail; its last run at 2026-11-30T00:00:00Z: sealed"
+    assert not found.failed
+    assert "is not on record" in alert.make_report(PRUNE, str(tmp_path), {}).line
+
+
+def test_what_others_wrote_is_escaped_and_cannot_harm(tmp_path, journal) -> None:
+    journal({"OF": RUN, "MESSAGE": [104, 105, 27, 10, 255]}, {"OF": RUN, "MESSAGE": None})
+    record(tmp_path, message="\x1b[2J\n<0>all is well" + "x" * 5000, end=["\x1b"])
+    found = alert.make_report(PRUNE, str(tmp_path), ended())
+    for text in (found.line, *found.tail):
+        assert text.isprintable()
+        assert len(text) < 500
+    state = tmp_path / "default" / "runs.jsonl"
+    for content in ("[" * 100_000, "7\n[]\n{}\n", '{"job": "prune", "message": {"a": 1}}\n'):
+        state.write_text(content)
+        assert "failed at" in alert.make_report(PRUNE, str(tmp_path), ended()).line
+    state.unlink()
+    state.symlink_to("/etc/passwd")
+    assert alert.records(str(tmp_path), "prune", "default") == []
+
+
+SENDMAIL = """#!/bin/sh
+[ "$#" = 2 ] && [ "$1" = -i ] || { echo "unknown arguments: $*" >&2; exit 64; }
+{ echo "X-Argument: $2"; cat; } >"$0.taken"
+"""
+
+
+@pytest.fixture
+def sendmail(tmp_path):
+    program = tmp_path / "sendmail"
+    program.write_text(SENDMAIL)
+    program.chmod(0o755)
+    return program
+
+
+def test_the_mail(tmp_path, sendmail) -> None:
+    report = alert.Report("memory-prune.service failed at …: " + "ü" * 300, ("one", "x" * 200))
+    assert alert.send(report, PRUNE, "ops@example.org", str(sendmail)) == ""
+    letter = email.message_from_bytes(Path(f"{sendmail}.taken").read_bytes(), policy=policy.default)
+    assert (letter["To"], letter["X-Argument"]) == ("ops@example.org", "ops@example.org")
+    assert letter["Subject"].endswith(": memory-prune.service failed")
+    assert letter["Auto-Submitted"] == "auto-generated"
+    assert letter.get_content().splitlines()[:4] == [report.line, "", *report.tail]
+
+
+def test_a_mail_program_that_refuses_or_is_not_there(tmp_path, sendmail) -> None:
+    report = alert.Report("line", ())
+    assert "has no " in alert.send(report, PRUNE, "root", str(tmp_path / "none"))
+    sendmail.write_text("#!/bin/sh\necho 'relaying\033 denied' >&2; exit 75\n")
+    assert alert.send(report, PRUNE, "root", str(sendmail)) == "relaying\\x1b denied"
+
+
+def test_the_scripts_as_the_units_run_them(lib, tmp_path) -> None:
+    toml = tmp_path / "memops.toml"
+    toml.write_text('version = 1\n[store.default]\nmail_to = "root"\n')
+    record(tmp_path, exit=5, message="the agent held the lock")
+    command = [sys.executable, "-I", str(lib / "alert.py"), PRUNE, f"--settings={toml}", f"--state={tmp_path}"]
+    done = subprocess.run([*command, "--sendmail=/nonexistent"], env={"PATH": "/bin"}, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stderr.endswith("the agent held the lock (no mail: this machine has no /nonexistent)\n")
+    toml.write_text("damaged = = =")
+    done = subprocess.run(command, env={"PATH": "/bin"}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.endswith("the agent held the lock\n")) == (0, True)
+    done = subprocess.run([*command[:3], "../../x.service"], env={}, capture_output=True, text=True)
+    assert done.returncode == 2
+
+
+# ---- pings
+
+
+@pytest.fixture
+def service():
+    """A monitoring service: its address, what it was asked for, and the status codes it will answer (else 200)."""
+    asked: list[str] = []
+    answers: list[int] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(answers.pop(0) if answers else 200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", asked, answers
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_ping_is_tried_again(service) -> None:
+    address, asked, answers = service
+    answers += [500, 404]
+    assert ping.ping(f"{address}/id", (0, 0)) == ""
+    assert asked == ["/id"] * 3
+    answers += [503, 503]
+    assert ping.ping(f"{address}/id", (0,)) == "the service answered 503"
+
+
+def test_the_ping_script_reads_the_url_from_standard_input(lib, service) -> None:
+    address, asked, _ = service
+    for event in ("backup:start", "backup:success", "prune:fail"):
+        done = subprocess.run(
+            [sys.executable, "-I", str(lib / "ping.py"), event], input=f"{address}/key/{{job}}\n",
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert address not in done.stdout + done.stderr
+    assert asked == ["/key/backup/start", "/key/backup", "/key/prune/fail"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "ftp://host/SECRETID",
+        "file:///etc/SECRETID",
+        "http:///SECRETID",
+        "http://127.0.0.1:1/SECRETID",
+        "http://127.0.0.1:xy/SECRETID",
+    ],
+)
+def test_a_ping_that_cannot_be_sent_does_not_name_the_url(lib, url) -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", str(lib / "ping.py"), "prune:start"], input=url, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("ping: ")
+    assert "SECRETID" not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_addresses() -> None:
+    assert ping.make_address("https://hc.example/id/\n", "backup", "start") == "https://hc.example/id/start"
+    assert ping.make_address("https://hc.example/id?create=1", "prune", "fail") == "https://hc.example/id/fail?create=1"
+
+
+# ---- settings
+
+
+@pytest.mark.parametrize(
+    ("url", "jobs"),
+    [("", ""), ("https://hc-ping.com/uuid", "backup"), ("http://10.0.0.1:8000/ping/key/m-{job}", "backup prune")],
+)
+def test_which_jobs_ping(url: str, jobs: str) -> None:
+    assert settings.pinging(url) == jobs
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "hc-ping.com/SECRETID",
+        "ftp://x/SECRETID",
+        "https:///SECRETID",
+        "https://u:SECRETID@x/",
+        "https://x/SECRETID#a",
+        "https://x/SECRETID a",
+        "https://x/SECRETID\n/b",
+        "https://x/SECRETIDü",
+    ],
+)
+def test_what_is_no_check(url: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        settings.pinging(url)
+    assert "SECRETID" not in f"{caught.value.message}{caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["-oQ/tmp", "a b@x", "a@b\nBcc: c@d", "a,b@x", "|/bin/sh", "/etc/passwd", "a@", "@b", "a@-b", ":include:/x"],
+)
+def test_what_is_no_address(address: str) -> None:
+    with pytest.raises(UsageError):
+        settings.check(Store(mail_to=address))
+
+
+def test_what_is_an_address() -> None:
+    for address in ("", "root", "ops@example.org", "first.last+memops@sub.example.org"):
+        settings.check(Store(mail_to=address))
