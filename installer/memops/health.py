@@ -24,7 +24,7 @@ def problems(status: Mapping[str, Any], *, rows: bool = True) -> list[dict[str, 
 
     rows: also what is wrong with the rows, which are the agent's, and which not everybody may count.
     """
-    found = [*_job_problems(status), *_timer_problems(status), *_set_problems(status)]
+    found = [*_job_problems(status), *_timer_problems(status), *_set_problems(status), *_alarm_problems(status)]
     found += _store_problems(status) if rows else ()
     return [
         {"level": level, "what": what, "type": to_type}
@@ -87,6 +87,11 @@ def _set_problems(status: Mapping[str, Any]) -> Problems:
         yield level, what, start
     elif due.get("late") is None and (newest["age"] is None or newest["age"] > OLD_SET):
         yield "warning", "the newest verified backup is older than two days", start
+
+
+def _alarm_problems(status: Mapping[str, Any]) -> Problems:
+    for unit in status["failed_alarms"]:
+        yield "warning", f"{unit} failed, so an alarm did not get through", f"journalctl -u {shlex.quote(unit)}"
 
 
 def sets_unseen(status: Mapping[str, Any]) -> bool:

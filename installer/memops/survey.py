@@ -46,7 +46,11 @@ _PROPERTIES = (
 
 def unit(name: str, job: str, kind: str = "service") -> str:
     """The name of a store's unit: ``unit("default", "prune")`` is memory-prune.service."""
-    return f"memory-{job}{'' if name == 'default' else '-' + name}.{kind}"
+    return f"memory-{job}{_suffix(name)}.{kind}"
+
+
+def _suffix(name: str) -> str:
+    return "" if name == "default" else f"-{name}"
 
 
 # What lies on the disk
@@ -232,7 +236,8 @@ def make_due(since: float | None, coming: Sequence[int], now: float) -> dict[str
 def look(name: str, run: Run, now: float, files: Files) -> dict[str, Any]:
     """A store as ``status --json`` shows it, as far as it can be known without its settings and the journal."""
     timers = [unit(name, job, "timer") for job in TIMED]
-    units = show(run, [*(unit(name, job) for job in JOBS), *timers], *_PROPERTIES)
+    alarms = ("memory-alert@*", "memory-mail@*", f"memory-ping{_suffix(name)}@*")
+    units = show(run, [*(unit(name, job) for job in JOBS), *timers, *alarms], *_PROPERTIES)
     next_run = {timer: _systemd_time(units.get(timer, {}).get("NextElapseUSecRealtime")) for timer in timers}
     if not all(next_run.values()):
         # A timer that somebody gave another kind of schedule has its next time elsewhere, which list-timers knows.
@@ -254,8 +259,16 @@ def look(name: str, run: Run, now: float, files: Files) -> dict[str, Any]:
         "jobs": jobs,
         "counts": _counts(files.records or [], now),
         "newest_set": newest,
+        "failed_alarms": _failed_alarms(name, units),
         "unreadable": list(files.unreadable),
     }
+
+
+def _failed_alarms(name: str, units: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The alarm units that failed and are about this store: an alert or a mail of its jobs, a ping of its own."""
+    about = {f"{unit(name, job)}.service" for job in JOBS}
+    failed = [each for each, shown in units.items() if "@" in each and shown.get("ActiveState") == "failed"]
+    return [each for each in failed if each.startswith("memory-ping") or each.partition("@")[2] in about]
 
 
 def _due(timer: Mapping[str, str], run: Run, since: float | None, now: float) -> dict[str, Any]:

@@ -49,8 +49,9 @@ def systemd(**changes: dict[str, str]) -> survey.Run:
     def run(*words: str) -> str:
         if words[:4] == ("env", "TZ=UTC", "systemctl", "show"):
             wanted = words[words.index("--") + 1 :]
-            assert set(wanted) == set(units)
-            return "\n\n".join("\n".join(f"{k}={v}" for k, v in {"Id": n, **units[n]}.items()) for n in wanted)
+            # As systemd does, a pattern stands for the units that are loaded: here no alarm ever ran.
+            assert {name for name in wanted if not name.endswith("@*")} == set(units)
+            return "\n\n".join("\n".join(f"{k}={v}" for k, v in {"Id": n, **units[n]}.items()) for n in units)
         if words[:2] == ("systemctl", "list-timers"):
             return "[]"
         # The real one, whose answers are what the judgement rests on.

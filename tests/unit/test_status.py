@@ -45,6 +45,7 @@ def healthy() -> dict:
         },
         "newest_set": {"set": "2026-11-30T210000Z", "rows": 3, "bytes": 20480, "age": 3600},
         "journal": {"memory-prune.service": ["2026-11-30T21:00:00Z prune: 0 expired"]},
+        "failed_alarms": [],
         "unreadable": [],
     }
 
@@ -111,3 +112,11 @@ def test_a_failure_without_a_record_is_explained_from_systemds_properties() -> N
     assert "is it mounted" in explain({"Result": "exit-code", "ExecMainStatus": "226"})
     assert "did not end in time" in explain({"Result": "timeout", "ExecMainStatus": "15"})
     assert explain({"Result": "exit-code", "ExecMainStatus": "9"}) == "it ended with exit code 9"
+
+
+def test_an_alarm_that_did_not_get_through_is_told() -> None:
+    deaf = healthy()
+    deaf["failed_alarms"] = ["memory-mail@memory-prune.service.service"]
+    assert [(p["level"], p["type"]) for p in problems(deaf)] == [
+        ("warning", "journalctl -u memory-mail@memory-prune.service.service")
+    ]
