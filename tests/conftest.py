@@ -6,16 +6,23 @@ import shutil
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 import memops.assets
 import memops.store
+import memops.survey
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# On a server store.py lies beside the jobs and is imported as `store`. Here it is the same module under both names,
-# so that an error raised through one is caught through the other.
+# On a server these lie beside the jobs and are imported as `store` and `survey`. Here each is the same module under
+# both names, so that an error raised through one is caught through the other.
 sys.modules.setdefault("store", memops.store)
+sys.modules.setdefault("survey", memops.survey)
+
+# How long one example takes is the machine's affair, and it may be busy.
+hypothesis.settings.register_profile("memops", deadline=None)
+hypothesis.settings.load_profile("memops")
 
 
 @pytest.fixture(scope="session")

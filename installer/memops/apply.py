@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 class Interrupted(MemopsError):  # noqa: N818 - what happened, not an error
     """A signal asked to stop."""
 
-    exit_code = 1
-
 
 @contextmanager
 def _signals_raise() -> Iterator[None]:
@@ -64,7 +62,7 @@ def apply(steps: Sequence[Step], say: Callable[[str], None]) -> list[str]:
                     remarks.append(remark)
                 if isinstance(step, EnableTimers):
                     undo.clear()
-        except (MemopsError, OSError, KeyError) as error:
+        except Exception as error:
             left = _take_back(undo, say)
             raise _failure(error, step.title, bool(undo), left) from error
     return remarks
@@ -77,13 +75,13 @@ def _take_back(undo: list[tuple[str, Callable[[], object]]], say: Callable[[str]
         try:
             if action() is False:
                 left.append(f"could not {title}")
-        except (MemopsError, OSError) as error:
+        except Exception as error:  # the others are still to be undone
             left.append(f"could not {title}: {error}")
     return left
 
 
 def _failure(error: Exception, title: str, undone: bool, left: list[str]) -> MemopsError:
-    reason = error.message if isinstance(error, MemopsError) else f"{error}."
+    reason = error.message if isinstance(error, MemopsError) else f"{error!r}."
     if isinstance(error, OSError) and error.strerror:
         reason = f"{error.strerror} ({error.filename})." if error.filename else f"{error.strerror}."
     hint = error.hint if isinstance(error, MemopsError) else ""

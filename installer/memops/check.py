@@ -36,7 +36,10 @@ def run(stores: Sequence[Store], textfile: str | None = None) -> NoReturn:
     Raises MemopsError when nothing could be looked at.
     """
     if textfile is not None and not textfile.endswith(".prom"):
-        raise UsageError(f"{textfile} does not end in .prom, and node_exporter reads only what does.")
+        raise UsageError(
+            f"{textfile} does not end in .prom, and node_exporter reads only what does.",
+            "Type for example: memops check --prometheus memops.prom",
+        )
     try:
         judged = [judge(status.look(store, time.time())) for store in stores]
     except MemopsError:

@@ -221,13 +221,11 @@ def logs(
       sudo memops logs
       sudo memops logs --no-follow -n 200
     """
-    import os
-
-    from memops import settings
+    from memops import host, settings
 
     units = [f"--unit={store.unit(job)}" for store in settings.chosen(name) for job in store.jobs]
     going_on = ["--follow"] if follow or (follow is None and sys.stdout.isatty()) else ["--no-pager"]
-    os.execvp("journalctl", ["journalctl", f"--lines={lines}", *going_on, *units])  # noqa: S606
+    host.become("journalctl", f"--lines={lines}", *going_on, *units)
 
 
 @app.command()

@@ -60,13 +60,12 @@ def _samples(store: Mapping[str, Any], state: int) -> Iterator[Sample]:
     for level in ("error", "warning"):
         count = sum(problem["level"] == level for problem in store["problems"])
         yield "memops_problems", {**name, "level": level}, count
+    timers = {timer["unit"].removesuffix(".timer"): timer for timer in store["timers"]}
     for job in store["jobs"]:
-        yield from _job_samples(job, {**name, "job": job["job"]})
-    for job, timer in zip([job for job in store["jobs"] if job["due"]], store["timers"], strict=False):
         labels = {**name, "job": job["job"]}
-        yield "memops_timer_enabled", labels, int((timer["enabled"], timer["active"]) == ("enabled", "active"))
-        if timer["next"] is not None:
-            yield "memops_timer_next_timestamp_seconds", labels, _seconds(timer["next"])
+        yield from _job_samples(job, labels)
+        if timer := timers.get(job["unit"].removesuffix(".service")):
+            yield from _timer_samples(timer, labels)
     yield from _numbers(store["newest_set"], name, {"bytes": "memops_set_bytes", "rows": "memops_set_rows"})
     if store["newest_set"] and store["newest_set"]["age"] is not None:
         yield "memops_set_timestamp_seconds", name, _seconds(store["newest_set"]["sealed_at"])
@@ -85,6 +84,12 @@ def _job_samples(job: Mapping[str, Any], labels: dict[str, str]) -> Iterator[Sam
         yield "memops_last_run_success", labels, int(job["result"] in SUCCESS)
     if job["due"] and job["due"]["overdue"] is not None:
         yield "memops_last_run_max_age_seconds", labels, job["due"]["overdue"]
+
+
+def _timer_samples(timer: Mapping[str, Any], labels: dict[str, str]) -> Iterator[Sample]:
+    yield "memops_timer_enabled", labels, int((timer["enabled"], timer["active"]) == ("enabled", "active"))
+    if timer["next"] is not None:
+        yield "memops_timer_next_timestamp_seconds", labels, _seconds(timer["next"])
 
 
 def _numbers(found: Mapping[str, Any] | None, labels: dict[str, str], names: Mapping[str, str]) -> Iterator[Sample]:

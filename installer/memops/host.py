@@ -9,6 +9,7 @@ import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from memops.errors import MemopsError
 
@@ -71,6 +72,11 @@ def run(program: str, *arguments: str, stdin: str = "", timeout: float = 60, ok:
     return ran
 
 
+def become(program: str, *arguments: str) -> NoReturn:
+    """Hand the process over to a program, with the terminal and environment of whoever typed the command."""
+    os.execvp(program, [program, *arguments])  # noqa: S606 - nothing of a shell is wanted
+
+
 def has(program: str) -> bool:
     """Whether a program is on the machine."""
     return shutil.which(program, path=PATH) is not None
@@ -84,7 +90,6 @@ class Entry:
     mode: int
     uid: int
     gid: int
-    links: int = 1
 
 
 def look(path: str) -> Entry | None:
@@ -95,7 +100,7 @@ def look(path: str) -> Entry | None:
         return None
     kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
     kind = kinds.get(stat.S_IFMT(status.st_mode), "other")
-    return Entry(kind, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, status.st_nlink)
+    return Entry(kind, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
 
 
 def read(path: str) -> str | None:

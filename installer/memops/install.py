@@ -85,9 +85,7 @@ def _ping_urls(typed: str | None, name: str, saved: Mapping[str, settings.Store]
 def _users(facts: look.Facts) -> dict[str, str]:
     """The system users that memops makes, or made in an earlier run: name → uid or ``-``."""
     made = manifest.read(host.read(manifest.PATH)).users
-    return {
-        name: name.removeprefix("memops-") if name != settings.DEFAULT_USER else "-" for name in made
-    } | facts.new_user
+    return {name: look.uid_of(name) for name in made} | facts.new_user
 
 
 def _verify(files: Mapping[str, File]) -> None:

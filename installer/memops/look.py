@@ -55,11 +55,9 @@ SUDO_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Facts:
-    """What was found: the settings with every default decided, the owner, and what is at the database's path."""
+    """What was found: the settings with every default decided, and what is at the database's path."""
 
     store: Store
-    uid: int | None
-    gid: int | None
     new_user: dict[str, str] = field(default_factory=dict)
     """Name → uid (or ``-``) of the system user to make; empty when the owner exists."""
     found: dict[str, Any] = field(default_factory=lambda: {"kind": "missing"})
@@ -194,11 +192,16 @@ def _owner(store: Store, typed: str | None) -> tuple[str, dict[str, str]]:
     if wanted.isdigit():
         return f"memops-{wanted}", {f"memops-{wanted}": wanted}
     if wanted == DEFAULT_USER or re.fullmatch(r"memops-[0-9]+", wanted):
-        return wanted, {wanted: wanted.removeprefix("memops-") if wanted != DEFAULT_USER else "-"}
+        return wanted, {wanted: uid_of(wanted)}
     raise Refused(
         f"There is no user {wanted} on this machine.",
         f"Name the user that runs your agent, or make it: adduser {wanted}",
     )
+
+
+def uid_of(made: str) -> str:
+    """The uid of a system user that memops makes, as sysusers.d has it: a number from its name, or ``-`` for any."""
+    return "-" if made == DEFAULT_USER else made.removeprefix("memops-")
 
 
 def places(store: Store) -> None:
@@ -368,6 +371,5 @@ def everything(options: dict[str, Any], saved: Store | None, name: str) -> Facts
             )
         if host.look(store.db) is not None:
             existing = contents(replace(store, user=next(iter(new_user.values()))))
-        return Facts(store, None, None, new_user, existing, notes)
-    user = pwd.getpwnam(store.user)
-    return Facts(store, user.pw_uid, user.pw_gid, {}, contents(store), notes)
+        return Facts(store, new_user, existing, notes)
+    return Facts(store, {}, contents(store), notes)

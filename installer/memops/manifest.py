@@ -66,6 +66,11 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 
 
+def entry(file: File) -> dict[str, Any]:
+    """What the manifest says of a file."""
+    return {"mode": f"{file.mode:04o}", "sha256": digest(file.text), "store": file.store}
+
+
 def read(text: str | None) -> Manifest:
     """The manifest from its text; an empty one when there is none. Raises MemopsError when it is damaged."""
     if text is None:
@@ -88,10 +93,7 @@ def after(
 
     made, users: the directories and the system users that are made now.
     """
-    entries = {
-        path: {"mode": f"{file.mode:04o}", "sha256": digest(file.text), "store": file.store}
-        for path, file in files.items()
-    }
+    entries = {path: entry(file) for path, file in files.items()}
     described = {
         name: {
             "db": store.db,

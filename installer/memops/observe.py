@@ -39,7 +39,7 @@ def observe(facts: Facts, files: Iterable[str], directories: Iterable[str]) -> O
         texts={path: text for path in paths if (text := host.read(path)) is not None},
         entries=entries,
         users=users,
-        units=systemd.show([*facts.store.timers], "LoadState", "UnitFileState", "ActiveState", "NeedDaemonReload"),
+        units=systemd.show(facts.store.timers, "UnitFileState", "ActiveState", "NeedDaemonReload"),
         manifest=old,
         newest_set=seal["newest"] if seal else None,
         sqlite3=host.has("sqlite3"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from memops import manifest
 from memops.errors import Refused
-from memops.render import INDEXES, METRICS_UNITS, SYSUSERS, UNIT_DIRECTORY, File, sql, textfiles
+from memops.render import INDEXES, LIBRARY, METRICS_UNITS, SYSUSERS, UNIT_DIRECTORY, File, sql, textfiles
 from memops.settings import SETTINGS_FILE
 from memops.steps import (
     ChangeSchema,
@@ -54,7 +54,7 @@ def wanted_directories(store: Store, files: Iterable[str]) -> tuple[MakeDirector
         # Root's group lets the sealing job, which has no capability, read the copy and remove it.
         MakeDirectory(store.incoming, 0o2770, user, "root", ours=True),
         MakeDirectory(f"/etc/memops/{store.name}", 0o755, ours=True),
-        MakeDirectory("/usr/local/lib/memops", 0o755, ours=True),
+        MakeDirectory(LIBRARY, 0o755, ours=True),
         *(MakeDirectory(path, 0o755) for path in sorted({str(PurePosixPath(path).parent) for path in files})),
         MakeDirectory("/run/memops", 0o755, ours=True),
         MakeDirectory("/var/lib/memops", 0o755, ours=True),

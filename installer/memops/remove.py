@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, NoReturn
 
 from memops import apply, assets, host, manifest, plan, render, settings
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 def everything(arguments: list[str]) -> NoReturn:
     """Become the uninstall script, which is also installed as /usr/local/lib/memops/uninstall."""
     script = str(assets.folder("jobs") / "uninstall.py")
-    os.execv("/usr/bin/python3", ["python3", "-I", script, *arguments])  # noqa: S606
+    host.become("/usr/bin/python3", "-I", script, *arguments)
 
 
 def one_store_plan(store: Store) -> tuple[Step, ...]:
@@ -32,7 +31,7 @@ def one_store_plan(store: Store) -> tuple[Step, ...]:
     if not render.textfiles(stores):
         gone += [path for unit in render.METRICS_UNITS if (path := f"{render.UNIT_DIRECTORY}/{unit}") in old.files]
     files = {path: entry for path, entry in old.files.items() if path not in gone}
-    files |= {path: {**files[path], "sha256": manifest.digest(file.text)} for path, file in shared.items()}
+    files |= {path: manifest.entry(file) for path, file in shared.items()}
     record = manifest.Manifest(
         files, old.directories, old.users, {name: entry for name, entry in old.stores.items() if name != store.name}
     )

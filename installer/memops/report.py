@@ -96,10 +96,10 @@ def age(seconds: int | None) -> str:
         return "?"
     if seconds < 0:
         return "in the future"
-    for size, unit in ((86400 * 2, "days"), (3600 * 2, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds // (86400 if unit == 'days' else 3600 if unit == 'h' else 60)} {unit}"
-    return f"{seconds} s"
+    for size, unit in ((86400, "days"), (3600, "h")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds // 60} min" if seconds >= 60 else f"{seconds} s"
 
 
 def size(count: object) -> str:

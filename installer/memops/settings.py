@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from memops import survey
 from memops.errors import MemopsError, UsageError
 
 SETTINGS_FILE = Path("/etc/memops/memops.toml")
@@ -94,12 +95,12 @@ class Store:
     @property
     def state(self) -> str:
         """Where the jobs of the store's user keep their records."""
-        return f"/var/lib/memops/{self.name}"
+        return f"{survey.STATE}/{self.name}"
 
     @property
     def seal_record(self) -> str:
         """The sealing job's record, written by root."""
-        return f"/var/lib/memops/{self.name}.sets.json"
+        return survey.seal_path(self.name)
 
     @property
     def ping_file(self) -> str:
@@ -118,17 +119,17 @@ class Store:
 
     def unit(self, job: str, kind: str = "service") -> str:
         """The unit's name: ``unit("prune")`` is memory-prune.service for the first store."""
-        return f"memory-{job}{self.suffix}.{kind}"
+        return survey.unit(self.name, job, kind)
 
     @property
     def jobs(self) -> tuple[str, ...]:
         """The store's jobs, in the order of a night."""
-        return ("snapshot", "backup", "prune")
+        return survey.JOBS
 
     @property
     def timers(self) -> tuple[str, ...]:
         """The store's timer units."""
-        return (self.unit("backup", "timer"), self.unit("prune", "timer"))
+        return tuple(self.unit(job, "timer") for job in survey.TIMED)
 
 
 def days(text: str) -> int:

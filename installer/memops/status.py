@@ -10,16 +10,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from memops import host, prune, survey, systemd
-from memops.health import FINE, problems
+from memops.health import problems
 from memops.store import printable
-from memops.survey import explain, iso
+from memops.survey import iso
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from memops.settings import Store
-
-__all__ = ["FINE", "VERSION", "explain", "gather", "iso", "look", "problems"]
 
 VERSION = 1
 

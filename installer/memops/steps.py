@@ -206,9 +206,8 @@ class Reload:
 
     title: str = "systemctl daemon-reload"
 
-    def do(self, undo: Undo) -> str:
+    def do(self, _undo: Undo) -> str:
         """Reload. Undoing needs no reload of its own: one runs after the files are back (see apply)."""
-        del undo
         host.run("systemctl", "daemon-reload")
         return ""
 

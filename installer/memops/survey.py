@@ -1,8 +1,8 @@
 """How a store is, as data: what systemd, the sealing job's record and the run records say of it.
 
 The sealing job's record is root's and open to all; the run records are of the store's user, untrusted, and read where
-they may be. One file of the standard library: ``status`` and ``check`` use it, and the metrics job, which imports it
-from /usr/local/lib/memops. Programs are started by ``run``, which the caller gives: words in, output out.
+they may be. One file of the standard library: ``status`` and ``check`` use it, and on a server the metrics job and the
+alarms, which have it beside them. Programs are started by ``run``, which the caller gives: words in, output out.
 """
 
 from __future__ import annotations
@@ -338,19 +338,20 @@ def _passed_over(shown: Mapping[str, str], timer: Mapping[str, str], ended: str,
     return idle and triggered is not None and before < triggered - 1 and now > triggered + 60
 
 
-_STATUS = {
+STATUS = {
     "203": "the system's python3 or the job's script is missing (203/EXEC): sudo memops install",
     "217": "the user of the unit does not exist (217/USER)",
-    "226": "a directory of the job is not there, or the machine gives it no namespaces (226/NAMESPACE); is it mounted?",
+    "226": "its sandbox could not be set up, or a directory is missing (226/NAMESPACE); is it mounted?",
 }
 """systemd's own exit statuses (man systemd.exec, PROCESS EXIT CODES) that a job cannot explain itself."""
 
-_RESULT = {
+RESULT = {
     "timeout": "it did not end in time and was stopped",
     "signal": "it was killed",
     "core-dump": "it crashed",
     "oom-kill": "the machine ran out of memory and killed it",
     "resources": "systemd had no resources to start it; is the disk full, a mount missing?",
+    "start-limit-hit": "it was started too often",
 }
 """What systemd's Result= says of a run that left no record (man org.freedesktop.systemd1)."""
 
@@ -358,7 +359,7 @@ _RESULT = {
 def explain(shown: Mapping[str, str]) -> str:
     """Why a run failed that left no record this user can read, in words, from systemd's properties. Pure."""
     result, code = shown.get("Result", "unknown"), shown.get("ExecMainStatus", "?")
-    return _STATUS.get(code) or _RESULT.get(result) or f"it ended with exit code {code}"
+    return STATUS.get(code) or RESULT.get(result) or f"it ended with exit code {code}"
 
 
 def _result(shown: Mapping[str, str], record: Mapping[str, Any], ended: str, *, known: bool) -> str:

@@ -13,7 +13,6 @@ import json
 import os
 import re
 import socket
-import stat
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import survey
 from store import printable
 
 import job
@@ -32,20 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LINES: Final = 10
-LARGEST: Final = 1_000_000
-
-RESULTS: Final = {
-    "timeout": "it took longer than its unit allows",
-    "oom-kill": "the machine ran out of memory",
-    "resources": "systemd lacked what it needs to start it",
-    "start-limit-hit": "it was started too often",
-}
-STATUSES: Final = {
-    "203": "its program could not be started",
-    "217": "its user does not exist",
-    "226": "its sandbox could not be set up, or a directory is missing",
-}
-"""systemd's own exit codes (man systemd.exec, PROCESS EXIT CODES), where the job itself never ran."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +70,10 @@ def mail_address(settings: str, store: str) -> str:
 
 def read(path: str) -> str:
     """A plain file's text, no link followed; empty when there is none."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return file.read(LARGEST).decode(errors="replace")
-    return ""
+    try:
+        return survey.read(path) or ""
+    except survey.NotAllowed:
+        return ""
 
 
 def records(state: str, name: str, store: str) -> list[dict[str, Any]]:
@@ -153,9 +137,11 @@ def words(environment: Mapping[str, str]) -> str:
     result, status = environment.get("MONITOR_SERVICE_RESULT", ""), environment.get("MONITOR_EXIT_STATUS", "")
     if result in ("signal", "core-dump"):
         return f"it was killed by SIG{printable(status, 10)}"
+    if said := survey.STATUS.get(status) or survey.RESULT.get(result):
+        return said
     if result == "exit-code":
-        return STATUSES.get(status, f"it ended with exit code {printable(status, 10)} and left no word")
-    return RESULTS.get(result, f"it left no word (systemd: {printable(result or 'unknown', 30)})")
+        return f"it ended with exit code {printable(status, 10)} and left no word"
+    return f"it left no word (systemd: {printable(result or 'unknown', 30)})"
 
 
 def make_report(unit: str, state: str, environment: Mapping[str, str]) -> Report:

@@ -10,10 +10,7 @@ import json
 import os
 import re
 import stat
-import sys
 from typing import Any
-
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import job
 

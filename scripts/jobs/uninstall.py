@@ -16,7 +16,6 @@ import json
 import os
 import pwd
 import shutil
-import stat
 import subprocess
 import sys
 from typing import Any, NoReturn
@@ -75,8 +74,12 @@ def own_files(manifest: dict[str, Any]) -> tuple[list[str], list[str]]:
             text = file.read()
         if entry is None and MARK.encode() not in (text or b"").partition(b"\n")[0]:
             continue
-        changed = entry is not None and text is not None and hashlib.sha256(text).hexdigest() != entry.get("sha256")
-        (edited if changed else remove).append(path)
+        if entry is None or text is None:
+            remove.append(path)
+            continue
+        # While an installation was on its way, `was` is the text it had not replaced yet.
+        ours = hashlib.sha256(text).hexdigest() in (entry.get("sha256"), entry.get("was"))
+        (remove if ours else edited).append(path)
     return remove, edited
 
 
@@ -114,7 +117,7 @@ def systemctl(*arguments: str) -> str:
     return ran.stderr.strip() if ran.returncode else ""
 
 
-def remove_bundle(manifest: dict[str, Any], remove: list[str], edited: list[str]) -> list[str]:
+def remove_bundle(manifest: dict[str, Any], remove: list[str], edited: list[str], directories: list[str]) -> list[str]:
     """Take the bundle away: stop, clean, remove, reload. Returns what is left, in sentences."""
     units = unit_names(manifest, remove + edited)
     stop_units([name for name in units if "*" in name or os.path.lexists(f"{UNITS}/{name}")])
@@ -123,28 +126,26 @@ def remove_bundle(manifest: dict[str, Any], remove: list[str], edited: list[str]
     for path in remove:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-    remove_textfiles(manifest)
-    incoming = [os.path.join(store["backup_dir"], "incoming") for store in manifest["stores"].values()]
-    for directory in (*incoming, *OWN_DIRECTORIES):
+    for directory in directories:
         if os.path.isdir(directory) and not os.path.islink(directory):
             shutil.rmtree(directory, ignore_errors=True)
     systemctl("daemon-reload")
     if units:
         systemctl("reset-failed", "--", *units)
-    left = [f"{directory} could not be removed." for directory in OWN_DIRECTORIES if os.path.lexists(directory)]
+    left = [f"{directory} could not be removed." for directory in directories if os.path.lexists(directory)]
     for name in units:
         left += [f"{path} still points at {name}." for path in glob.glob(f"{UNITS}/*.wants/{glob.escape(name)}")]
     return left
 
 
-def remove_textfiles(manifest: dict[str, Any]) -> None:
-    """Remove what the metrics job wrote; a file that begins in another way is somebody else's."""
-    for path in {str(store.get("textfile") or "") for store in manifest["stores"].values()} - {""}:
-        with contextlib.suppress(OSError):
-            with open(path, "rb") as file:
-                ours = file.read(14) == b"# HELP memops_"
-            if ours:
-                os.unlink(path)
+def textfiles(manifest: dict[str, Any]) -> list[str]:
+    """What the metrics job wrote; a file that begins in another way is somebody else's."""
+    found = []
+    for path in sorted({str(store.get("textfile") or "") for store in manifest["stores"].values()} - {""}):
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            if file.read(14) == b"# HELP memops_":
+                found.append(path)
+    return found
 
 
 def stop_units(names: list[str]) -> None:
@@ -189,8 +190,7 @@ def remove_made_directories(manifest: dict[str, Any]) -> None:
     """Remove the directories memops made, where they are empty now, innermost first."""
     for directory in sorted(manifest["directories"], key=len, reverse=True):
         with contextlib.suppress(OSError):
-            if stat.S_ISDIR(os.lstat(directory).st_mode):
-                os.rmdir(directory)
+            os.rmdir(directory)
 
 
 def agree(stores: dict[str, Any], confirm: list[str]) -> None:
@@ -219,7 +219,9 @@ def main() -> int:
         stop(NOT_PERMITTED, "This needs root.", "Type: sudo memops uninstall")
     manifest = read_manifest()
     remove, edited = own_files(manifest)
-    directories = [path for path in OWN_DIRECTORIES if os.path.lexists(path)]
+    remove += textfiles(manifest)
+    incoming = {os.path.join(store["backup_dir"], "incoming") for store in manifest["stores"].values()}
+    directories = [path for path in (*sorted(incoming), *OWN_DIRECTORIES) if os.path.lexists(path)]
     if not remove and not edited and not directories:
         print("Nothing to do: memops is not installed here.")
         return 0
@@ -228,7 +230,7 @@ def main() -> int:
         return 0
     if arguments.purge:
         agree(manifest["stores"], arguments.confirm)
-    left = remove_bundle(manifest, remove, edited)
+    left = remove_bundle(manifest, remove, edited, directories)
     if arguments.purge:
         left += purge(manifest)
     remove_made_directories(manifest)

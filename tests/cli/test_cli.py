@@ -24,10 +24,10 @@ def memops(
     )  # fmt: skip
 
 
-def test_help_groups_and_explains() -> None:
+def test_every_help_fits_80_columns_and_has_an_example() -> None:
     ran = memops("--help", env={"COLUMNS": "80"})
     assert ran.returncode == 0
-    for command in ("install", "status", "check", "prune", "render", "uninstall"):
+    for command in ("install", "status", "check", "prune", "logs", "render", "uninstall"):
         assert command in ran.stdout
         own = memops(command, "--help", env={"COLUMNS": "80"})
         assert own.returncode == 0, own.stderr

@@ -94,18 +94,29 @@ def with_installers(suite: str) -> tuple[Path, ...]:
 @functools.cache
 def with_command(suite: str) -> tuple[Path, ...]:
     """The layers of a server on which scripts/install has put the command of this checkout, lowest first."""
-    lower, wheels = with_venv(suite), wheelhouse()
+    script = "PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheels /source/scripts/install --command-only"
+    return _from_source("command", suite, with_venv(suite), script)
+
+
+@functools.cache
+def with_package(suite: str) -> tuple[Path, ...]:
+    """The layers of ``with_installers`` and a checkout in /root/memops where scripts/deb has run, lowest first."""
+    script = "cp -a /source /root/memops; PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheels /root/memops/scripts/deb"
+    return _from_source("package", suite, with_installers(suite), script)
+
+
+def _from_source(kind: str, suite: str, lower: tuple[Path, ...], script: str) -> tuple[Path, ...]:
+    wheels = wheelhouse()
     with tempfile.TemporaryDirectory(prefix="memops-source-") as source:
         copy_source(Path(source))
-        key = _hash(*map(_identity, (*lower, wheels)), *_contents(Path(source)))
+        key = _hash(script, *map(_identity, (*lower, wheels)), *_contents(Path(source)))
 
         def build(target: Path) -> None:
-            script = "PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheels /source/scripts/install --command-only"
             _layer(lower, target, script, f"--bind-ro={wheels}:/wheels", f"--bind-ro={source}:/source")
             for mount_point in ("wheels", "source"):
                 (target / mount_point).rmdir()
 
-        return (*lower, _cached(f"command-{suite}-{key}", build, keep_others=DAY))
+        return (*lower, _cached(f"{kind}-{suite}-{key}", build, keep_others=DAY))
 
 
 def wheelhouse(*, rebuild: bool = False) -> Path:

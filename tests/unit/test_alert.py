@@ -15,7 +15,7 @@ import pytest
 
 import alert
 import ping
-from memops import settings
+from memops import settings, survey
 from memops.errors import UsageError
 from memops.settings import Store
 
@@ -90,12 +90,12 @@ def test_the_stores_are_told_apart(tmp_path, journal) -> None:
 @pytest.mark.parametrize(
     ("result", "status", "words"),
     [
-        ("exit-code", "226", "its sandbox could not be set up, or a directory is missing"),
-        ("exit-code", "217", "its user does not exist"),
+        ("exit-code", "226", survey.STATUS["226"]),
+        ("exit-code", "217", "the user of the unit does not exist (217/USER)"),
         ("exit-code", "1", "it ended with exit code 1 and left no word"),
         ("signal", "KILL", "it was killed by SIGKILL"),
-        ("timeout", "TERM", "it took longer than its unit allows"),
-        ("oom-kill", "KILL", "the machine ran out of memory"),
+        ("timeout", "TERM", "it did not end in time and was stopped"),
+        ("oom-kill", "KILL", "the machine ran out of memory and killed it"),
         ("protocol", "0", "it left no word (systemd: protocol)"),
     ],
 )

@@ -223,14 +223,6 @@ def test_the_worst_store_comes_first() -> None:
     assert check.worst(stores[:2]) == 1
 
 
-def test_names_are_those_of_the_settings() -> None:
-    for store in (Store(), Store(name="work")):
-        assert [survey.unit(store.name, job) for job in survey.JOBS] == [store.unit(job) for job in store.jobs]
-        assert [survey.unit(store.name, job, "timer") for job in survey.TIMED] == list(store.timers)
-        assert survey.seal_path(store.name) == store.seal_record
-        assert f"{survey.STATE}/{store.name}" == store.state
-
-
 # Prometheus
 
 

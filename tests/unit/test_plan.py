@@ -30,8 +30,8 @@ from memops.steps import (
 STORE = Store()
 STORES = {"default": STORE}
 HEALTHY = {"kind": "store", "journal_mode": "wal", "live_view": True, "indexed": ["expires_at", "superseded_by"]}
-FRESH = Facts(STORE, None, None, {"agent": "-"})
-THERE = Facts(STORE, 997, 997, {}, HEALTHY)
+FRESH = Facts(STORE, {"agent": "-"})
+THERE = Facts(STORE, {}, HEALTHY)
 USERS = {"root": 0, "agent": 997}
 FILES = render.all_files(STORES, {"agent": "-"})
 
@@ -117,7 +117,7 @@ def test_what_a_store_lacks_is_added_and_nothing_else() -> None:
 
 def test_keep_leaves_the_journal_mode() -> None:
     store = replace(STORE, journal_mode="keep")
-    facts = Facts(store, 997, 997, {}, HEALTHY | {"journal_mode": "delete"})
+    facts = Facts(store, {}, HEALTHY | {"journal_mode": "delete"})
     steps = make_plan(facts, {"default": store}, render.all_files({"default": store}, {"agent": "-"}), installed())
     assert SwitchToWal not in kinds(steps)
 
@@ -188,7 +188,7 @@ def test_a_second_store_leaves_the_first_alone() -> None:
     work = Store(name="work", db="/srv/work/memory.db", user="agent")
     both = {**STORES, "work": work}
     files = render.all_files(both, {"agent": "-"})
-    steps = make_plan(Facts(work, 997, 997), both, files, replace(installed(), newest_set=None))
+    steps = make_plan(Facts(work), both, files, replace(installed(), newest_set=None))
     written = {s.path for s in steps if isinstance(s, WriteFile)}
     assert not [path for path in written if path in FILES and path != "/etc/memops/memops.toml"]
     assert steps[-1] == EnableTimers(("memory-backup-work.timer", "memory-prune-work.timer"))

@@ -105,7 +105,7 @@ def stores(draw: st.DrawFn) -> list[Row]:
     return draw(st.permutations(rows))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(rows=stores(), history_from=st.sampled_from(["created", "superseded"]))
 def test_both_ways_delete_what_the_model_says(rows: list[Row], history_from: str) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -123,7 +123,7 @@ def doubtful_view(tmp_path_factory: pytest.TempPathFactory):
     connection.close()
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(
     year=st.integers(0, 9999),
     month=st.integers(0, 13),

@@ -64,7 +64,7 @@ def test_what_cannot_be_right(store: Store) -> None:
 def test_memops_toml_brings_back_what_was_put_in(name: str, folder: str, days: int) -> None:
     store = Store(db=f"/srv/{folder}/{name}", backup_dir=f"/b/{folder}", keep_superseded=days)
     settings.check(store)
-    text = render.shared_files({"default": store}, {})[str(settings.SETTINGS_FILE)].text
+    text = render.settings_file({"default": store}).text
     assert settings.parse(text) == {"default": store}
 
 
@@ -95,3 +95,6 @@ def test_names_of_units_and_places() -> None:
     assert work.unit("prune", "timer") == "memory-prune-work.timer"
     assert (first.sets, work.incoming) == ("/srv/backup/default", "/srv/backup/incoming/work")
     assert work.state == "/var/lib/memops/work"
+    assert work.seal_record == "/var/lib/memops/work.sets.json"
+    assert first.jobs == ("snapshot", "backup", "prune")
+    assert work.timers == ("memory-backup-work.timer", "memory-prune-work.timer")

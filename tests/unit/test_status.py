@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from memops import report
-from memops.status import explain, problems
+from memops.health import problems
+from memops.survey import explain
 
 UNIT = {"loaded": "loaded", "drop_ins": [], "reload_needed": False}
 
