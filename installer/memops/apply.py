@@ -84,6 +84,7 @@ def _failure(error: Exception, title: str, undone: bool, left: list[str]) -> Mem
     reason = error.message if isinstance(error, MemopsError) else f"{error!r}."
     if isinstance(error, OSError) and error.strerror:
         reason = f"{error.strerror} ({error.filename})." if error.filename else f"{error.strerror}."
+    reason = reason.rstrip(".") + "."
     hint = error.hint if isinstance(error, MemopsError) else ""
     state = "Everything was undone." if undone and not left else ""
     if left:

@@ -288,5 +288,6 @@ def uninstall(
     if dry_run:
         print("\n".join(step.title for step in steps))
         return
-    remove.one_store(store, steps, report.step)
+    for left in remove.one_store(store, steps, report.step):
+        report.say(left)
     print(f"memops no longer looks after the store {name}. Kept: {store.db} and {store.sets}/")

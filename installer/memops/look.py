@@ -143,6 +143,7 @@ def decide(options: dict[str, Any], saved: Store | None, name: str) -> tuple[Sto
     entry = host.look(db)
     if entry is not None and entry.kind != "file":
         raise Refused(f"{db} is not a plain file.", "Name the agent's own database: --db PATH")
+    places(store)
     if saved is not None and entry is None and saved.db != db and host.look(saved.db) is not None:
         raise Refused(
             f"{db} is not there, and the store is at {saved.db}.",
@@ -358,7 +359,6 @@ def everything(options: dict[str, Any], saved: Store | None, name: str) -> Facts
         if note := calendar_note(option, systemd.calendar(expression), has_dst=bool(time.daylight)):
             notes = (*notes, note)
     writable()
-    places(store)
     file_system(store)
     textfile(store)
     if new_user:

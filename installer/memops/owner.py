@@ -78,7 +78,7 @@ def run(store: Store, *command: str, stdin: str = "", timeout: float = 120) -> h
     if store.user.isdigit():
         # systemd runs nothing as a user without a name, so setpriv takes the step, out of the reach of PrivateUsers=.
         properties += ["CapabilityBoundingSet=CAP_SETUID CAP_SETGID", "PrivateUsers=no"]
-        identity = (f"--reuid={store.user}", f"--regid={store.user}", "--clear-groups", "--bounding-set=-all")
+        identity = (f"--reuid={store.user}", f"--regid={store.user}", "--clear-groups")
         command = ("setpriv", *identity, *command)
     else:
         properties += [f"User={store.user}", "CapabilityBoundingSet="]

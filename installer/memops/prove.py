@@ -67,13 +67,13 @@ def units(store: Store, edited: set[str], say: Callable[[str], None]) -> list[st
 
 
 def next_runs(store: Store, say: Callable[[str], None]) -> list[str]:
-    """``systemctl list-timers`` shows a next run for each timer that is enabled."""
+    """``systemctl list-timers`` shows a next run for each timer that nobody disabled or stopped."""
     runs = systemd.next_runs(store.timers)
     for timer, at in sorted(runs.items(), key=lambda item: item[1]):
         say(f"systemctl list-timers: {timer} runs next at {datetime.fromtimestamp(at / 1e6, UTC):%Y-%m-%d %H:%M} UTC")
-    shown = systemd.show(store.timers, "UnitFileState")
-    enabled = [timer for timer in store.timers if shown.get(timer, {}).get("UnitFileState") == "enabled"]
-    return [f"{timer} has no next run: systemctl status {timer}" for timer in enabled if timer not in runs]
+    shown = systemd.show(store.timers, "UnitFileState", "ActiveState")
+    meant = [t for t in store.timers if shown.get(t) == {"Id": t, "UnitFileState": "enabled", "ActiveState": "active"}]
+    return [f"{timer} has no next run: systemctl status {timer}" for timer in meant if timer not in runs]
 
 
 def first_backup(store: Store, say: Callable[[str], None]) -> list[str]:

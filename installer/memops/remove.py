@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from memops import apply, assets, host, manifest, plan, render, settings
-from memops.steps import RemoveFile, Step, WriteFile
+from memops import apply, assets, host, manifest, plan, render, settings, systemd
+from memops.steps import Reload, RemoveFile, Step, Undo, WriteFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,45 +21,105 @@ def everything(arguments: list[str]) -> NoReturn:
     host.become("/usr/bin/python3", "-I", script, *arguments)
 
 
+@dataclass(frozen=True)
+class StopUnits:
+    """Disable and stop a store's units, and remove its timers' state."""
+
+    timers: tuple[str, ...]
+    services: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """What it does."""
+        return f"stop {' '.join(self.timers)} and what they start"
+
+    def do(self, undo: Undo) -> str:
+        """Stop them, timers first."""
+        shown = systemd.show(self.timers, "UnitFileState")
+        enabled = [name for name, unit in shown.items() if unit["UnitFileState"] == "enabled"]
+        if enabled:
+            undo("enable the timers again", lambda: host.run("systemctl", "enable", "--now", "--", *enabled))
+        host.run("systemctl", "disable", "--now", "--", *self.timers, ok=None)
+        host.run("systemctl", "stop", "--", *self.services, ok=None)
+        for timer in self.timers:
+            host.run("systemctl", "clean", "--what=state", "--", timer, ok=None)
+        return ""
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """Keep a file that somebody edited, under a name that nothing obeys."""
+
+    path: str
+
+    @property
+    def title(self) -> str:
+        """What it does."""
+        return f"keep {self.path} as {self.path}.memops-edited, since somebody changed it"
+
+    def do(self, undo: Undo) -> str:
+        """Rename it."""
+        aside = Path(f"{self.path}.memops-edited")
+        undo(f"put back {self.path}", lambda: aside.rename(self.path))
+        Path(self.path).rename(aside)
+        return ""
+
+
+@dataclass(frozen=True)
+class RemoveDirectory:
+    """Remove a directory of memops' own with what is in it; this cannot be undone, so it comes last."""
+
+    path: str
+
+    @property
+    def title(self) -> str:
+        """What it does."""
+        return f"remove {self.path}/"
+
+    def do(self, _undo: Undo) -> str:
+        """Remove it."""
+        return "" if host.remove_directory(self.path, whole=True) else f"{self.path} could not be removed."
+
+
 def one_store_plan(store: Store) -> tuple[Step, ...]:
-    """The steps that take one of several stores out: its files go, memops.toml and the manifest follow."""
+    """The steps that take one of several stores out: its units and files go, memops.toml and the manifest follow."""
     stores = {name: other for name, other in settings.load().items() if name != store.name}
     old_text = host.read(manifest.PATH) or ""
     old = manifest.read(old_text or None)
     gone = [path for path, entry in old.files.items() if entry.get("store") == store.name]
-    toml = str(settings.SETTINGS_FILE)
     # What the stores share and that names them.
-    shared = {**render.metrics_files(stores), toml: render.settings_file(stores)}
+    shared = {**render.metrics_files(stores), str(settings.SETTINGS_FILE): render.settings_file(stores)}
     if not render.textfiles(stores):
         gone += [path for unit in render.METRICS_UNITS if (path := f"{render.UNIT_DIRECTORY}/{unit}") in old.files]
+    texts = {path: text for path in (*gone, *shared) if (text := host.read(path)) is not None}
+    changed = {path for path, text in texts.items() if not old.wrote(path, text)} - {str(settings.SETTINGS_FILE)}
+    written = {path: file for path, file in shared.items() if path not in changed and texts.get(path) != file.text}
     files = {path: entry for path, entry in old.files.items() if path not in gone}
-    files |= {path: manifest.entry(file) for path, file in shared.items()}
-    record = manifest.Manifest(
-        files, old.directories, old.users, {name: entry for name, entry in old.stores.items() if name != store.name}
-    )
-    removals = [
-        RemoveFile(path, text, entry.mode)
-        for path in gone
-        if (text := host.read(path)) is not None and (entry := host.look(path)) is not None
-    ]
+    files |= {path: manifest.entry(file) for path, file in written.items()}
+    left = {name: entry for name, entry in old.stores.items() if name != store.name}
+    record = manifest.Manifest(files, old.directories, old.users, left)
     return (
+        StopUnits(store.timers, (*(store.unit(job) for job in store.jobs), f"{store.ping_unit}*.service")),
         *plan.stopped_textfiles(old, render.textfiles(stores)),
-        *removals,
-        *(WriteFile(path, file, host.read(path)) for path, file in shared.items()),
+        *(_remove(path, texts[path], edited=path in changed) for path in gone if path in texts),
+        *(WriteFile(path, file, texts.get(path)) for path, file in written.items()),
         WriteFile(manifest.PATH, render.File(record.text(), 0o600), old_text, 0o600),
+        Reload(),
+        _remove(store.seal_record, host.read(store.seal_record) or "", edited=False),
+        *(RemoveDirectory(path) for path in (f"/etc/memops/{store.name}", store.state, store.incoming)),
     )
 
 
-def one_store(store: Store, steps: tuple[Step, ...], say: Callable[[str], None]) -> None:
-    """Stop a store's jobs and take its part of the bundle away; the database and the sets stay."""
-    units = [*store.timers, *(store.unit(job) for job in store.jobs), f"{store.ping_unit}*.service"]
-    host.run("systemctl", "disable", "--now", "--", *store.timers, ok=None)
-    host.run("systemctl", "stop", "--", *units, ok=None)
-    for timer in store.timers:
-        host.run("systemctl", "clean", "--what=state", "--", timer, ok=None)
-    apply.apply(steps, say)
-    for path in (f"/etc/memops/{store.name}", store.state, store.incoming):
-        host.remove_directory(path, whole=True)
-    host.remove(store.seal_record)
-    host.run("systemctl", "daemon-reload")
-    host.run("systemctl", "reset-failed", "--", *units, ok=None)
+def _remove(path: str, text: str, *, edited: bool) -> Step:
+    entry = host.look(path)
+    return SetAside(path) if edited else RemoveFile(path, text, entry.mode if entry else 0o644)
+
+
+def one_store(store: Store, steps: tuple[Step, ...], say: Callable[[str], None]) -> list[str]:
+    """Apply the plan and look again. Returns what is left, in sentences. The database and the sets stay."""
+    remarks = apply.apply(steps, say)
+    units = [*store.timers, *(store.unit(job) for job in store.jobs)]
+    host.run("systemctl", "reset-failed", "--", *units, f"{store.ping_unit}*.service", ok=None)
+    shown = systemd.show(units, "LoadState")
+    loaded = [name for name, unit in shown.items() if unit["LoadState"] != "not-found"]
+    return [*remarks, *(f"systemd still knows {name}: systemctl status {name}" for name in loaded)]

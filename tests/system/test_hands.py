@@ -48,8 +48,16 @@ def test_a_second_store_beside_the_first(memops_server: Server) -> None:
     for path in ("/var/lib/memops/default", "/srv/backup/default"):
         assert server.run("ls", path, user="ada", check=False).code != 0
 
+    now = listing(server)
     foretold = memops(server, "uninstall", "--name", "work", "--dry-run").stdout
-    assert "memory-prune-work.service" in foretold
+    assert listing(server) == now
+    for what in (
+        "stop memory-backup-work.timer",
+        "remove /etc/systemd/system/memory-prune-work.service",
+        "remove /var/lib/memops/work/",
+        "remove /var/lib/memops/work.sets.json",
+    ):
+        assert what in foretold
     memops(server, "uninstall", "--name", "work")
     left = [path for path in listing(server) if "-work" in path or path.endswith("/work")]
     assert not [path for path in left if not path.startswith(("/home", "/srv/backup"))]
@@ -86,6 +94,7 @@ def test_an_edited_unit_is_kept_and_shown(memops_server: Server) -> None:
     server = memops_server
     memops(server, "install")
     server.sh(f"echo '# mine' >>{PRUNE}")
+    assert "systemctl daemon-reload" in memops(server, "status").stdout
     server.run("systemctl", "daemon-reload")
     mine = server.read(PRUNE)
     said = memops(server, "install", "--keep-superseded", "90d")
@@ -102,13 +111,21 @@ def test_an_edited_unit_is_kept_and_shown(memops_server: Server) -> None:
     assert not server.exists(f"{PRUNE}.memops-new")
 
 
+def test_a_timer_that_is_only_stopped_is_left_so_and_told(memops_server: Server) -> None:
+    server = memops_server
+    memops(server, "install")
+    server.run("systemctl", "stop", "memory-prune.timer")
+    memops(server, "install", "--keep-superseded", "90d")
+    assert server.show("memory-prune.timer", "ActiveState")["ActiveState"] == "inactive"
+    assert "sudo systemctl enable --now memory-prune.timer" in memops(server, "status").stdout
+
+
 def test_drop_ins_are_never_touched_and_shown(memops_server: Server) -> None:
     server = memops_server
     memops(server, "install")
     drop_in = "/etc/systemd/system/memory-prune.timer.d/override.conf"
     server.run("mkdir", "-p", drop_in.rpartition("/")[0])
     server.write(drop_in, "[Timer]\nOnCalendar=\nOnCalendar=07:00\n")
-    assert "systemctl daemon-reload" in memops(server, "status").stdout
     server.run("systemctl", "daemon-reload")
     server.run("systemctl", "restart", "memory-prune.timer")
     memops(server, "install", "--keep-superseded", "90d")
