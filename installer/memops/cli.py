@@ -147,10 +147,12 @@ def status(
     """
     import json
 
-    from memops import look, report, settings
+    from memops import report, settings
     from memops import status as looking
 
     if fresh:
+        from memops import look
+
         look.require_root("memops status --fresh")
     data = looking.gather(settings.chosen(name), fresh=fresh)
     print(json.dumps(data, indent=1) if as_json else report.status(data))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import stat
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -52,20 +52,35 @@ def run(program: str, *arguments: str, stdin: str = "", timeout: float = 60, ok:
             *arguments,
             _in=stdin,
             _env=environment,
-            _timeout=timeout,
             _ok_code=list(range(-64, 256)),
             _tty_out=False,
             _truncate_exc=False,
-            _return_cmd=True,
+            _bg=True,
+            _bg_exc=False,
         )
     except sh.CommandNotFound:
         raise MemopsError(
             f"The program {program} is not on this machine.", f"Install it: sudo apt-get install {program}"
         ) from None
-    except sh.TimeoutException:
+    # A time limit of sh's own makes every program take a tenth of a second: it asks that often whether it has ended.
+    late: list[bool] = []
+
+    def stop() -> None:
+        late.append(True)
+        command.kill()
+
+    limit = threading.Timer(timeout, stop)
+    limit.daemon = True
+    limit.start()
+    try:
+        command.wait()
+    finally:
+        limit.cancel()
+    if late:
         raise MemopsError(
-            f"{program} {' '.join(arguments)} did not end within {timeout:.0f} s.", "Try again."
-        ) from None
+            f"{program} {' '.join(arguments)} did not end within {timeout:.0f} s and was stopped.",
+            "Look at what the machine is busy with, and try again.",
+        )
     ran = Ran(command.exit_code, command.stdout.decode(errors="replace"), command.stderr.decode(errors="replace"))
     if ok is not None and ran.code not in ok:
         raise MemopsError(f"{program} {' '.join(arguments)} failed: {ran.said}")
@@ -114,7 +129,7 @@ def read(path: str) -> str | None:
 def write(path: str, text: str, mode: int = 0o644) -> None:
     """Write a root-owned file: made beside its place, synced, renamed over what was there. A link there is replaced."""
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
     descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:

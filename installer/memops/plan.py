@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from memops import manifest
 from memops.errors import Refused
-from memops.render import INDEXES, LIBRARY, METRICS_UNITS, SYSUSERS, UNIT_DIRECTORY, File, sql, textfiles
-from memops.settings import SETTINGS_FILE
+from memops.render import INDEXES, METRICS_UNITS, SYSUSERS, UNIT_DIRECTORY, File, sql, textfiles
+from memops.settings import LIBRARY, SETTINGS_FILE
 from memops.steps import (
     ChangeSchema,
     EnableTimers,

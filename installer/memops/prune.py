@@ -6,8 +6,9 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from memops import host, jobs, owner, render, systemd
+from memops import host, jobs, owner, systemd
 from memops.errors import MemopsError
+from memops.settings import LIBRARY
 from memops.store import printable
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def script(store: Store, form: str) -> str:
     """What the prune script prints in one of its reading forms (``--list``, ``--count``), run as the store's owner."""
     ran = owner.run(
         store,
-        *("/usr/bin/python3", "-I", f"{render.LIBRARY}/prune.py", form),
+        *("/usr/bin/python3", "-I", f"{LIBRARY}/prune.py", form),
         *("--store", store.seen_db, "--sql", f"/etc/memops/{store.name}/prune.sql"),
         timeout=1800,
     )

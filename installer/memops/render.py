@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from memops import __version__, assets, manual
-from memops.settings import SETTINGS_FILE, VERSION, Store, as_table
+from memops.settings import LIBRARY, SETTINGS_FILE, VERSION, Store, as_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 UNIT_DIRECTORY = "/etc/systemd/system"
-LIBRARY = "/usr/local/lib/memops"
 COMPLETION = "/etc/bash_completion.d/memops"
 MAN_PAGE = "/usr/local/share/man/man8/memops.8"
 SYSUSERS = "/etc/sysusers.d/memops.conf"

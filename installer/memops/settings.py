@@ -13,6 +13,7 @@ from memops import survey
 from memops.errors import MemopsError, UsageError
 
 SETTINGS_FILE = Path("/etc/memops/memops.toml")
+LIBRARY = "/usr/local/lib/memops"
 VERSION = 1
 DEFAULT_USER = "agent"
 

@@ -36,23 +36,29 @@ def look(store: Store, now: float) -> dict[str, Any]:
 
 def _store(store: Store, fresh: bool, now: float) -> dict[str, Any]:
     result = look(store, now)
-    result["journal"] = _journal([store.unit(job) for job in store.jobs], result["unreadable"])
+    result["journal"] = _journal([store.unit(job) for job in store.jobs])
+    if None in result["journal"].values():
+        result["unreadable"].append("the journal (needs root or the group systemd-journal)")
     if fresh:
         result["counts"] = {**prune.count(store), "at": iso(now), "age": 0}
     return {**result, "problems": problems(result)}
 
 
-def _journal(services: list[str], unreadable: list[str]) -> dict[str, list[str] | None]:
-    lines: dict[str, list[str] | None] = {}
+_FROM_JOB = "_TRANSPORT=stdout"
+"""What the job itself printed, not what systemd says of its unit."""
+
+
+def _journal(services: list[str]) -> dict[str, list[str] | None]:
+    """The last line of each job, in a list; None where this user may not read them."""
+    entries = systemd.journal(services, 60, _FROM_JOB)
+    if entries is None:
+        return dict.fromkeys(services)
+    last = {entry["_SYSTEMD_UNIT"]: entry for entry in entries}
     for unit in services:
-        entries = systemd.journal(unit, 1, "_TRANSPORT=stdout")
-        lines[unit] = (
-            None
-            if entries is None
-            else [
-                f"{iso(int(e['__REALTIME_TIMESTAMP']) / 1e6)} {printable(e.get('MESSAGE', ''), 200)}" for e in entries
-            ]
-        )
-    if None in lines.values():
-        unreadable.append("the journal (needs root or the group systemd-journal)")
-    return lines
+        if unit not in last and (alone := systemd.journal([unit], 1, _FROM_JOB)):  # silent for long
+            last[unit] = alone[-1]
+    return {unit: [_line(last[unit])] if unit in last else [] for unit in services}
+
+
+def _line(entry: dict[str, str]) -> str:
+    return f"{iso(int(entry['__REALTIME_TIMESTAMP']) / 1e6)} {printable(entry.get('MESSAGE', ''), 200)}"

@@ -71,9 +71,10 @@ def exposure(unit: str) -> float | None:
     return float(match[1]) if match else None
 
 
-def journal(unit: str, lines: int, *matches: str) -> list[dict[str, str]] | None:
-    """The newest journal entries of a unit, oldest first, as fields; None when this user may not read them."""
-    ran = host.run("journalctl", "--no-pager", "--output=json", f"--lines={lines}", "-u", unit, *matches, ok=None)
+def journal(units: Sequence[str], lines: int, *matches: str) -> list[dict[str, str]] | None:
+    """The newest journal entries of units, oldest first, as fields; None when this user may not read them."""
+    chosen = [f"--unit={unit}" for unit in units]
+    ran = host.run("journalctl", "--no-pager", "--output=json", f"--lines={lines}", *chosen, *matches, ok=None)
     if ran.code or "not seeing messages from other users" in ran.err or "No journal files were opened" in ran.err:
         return None
     return [json.loads(line) for line in ran.out.splitlines() if line.startswith("{")]
