@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
 from memops import host
 from memops.errors import MemopsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_a_program_gets_words_and_input_and_gives_all_it_said() -> None:
