@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -71,7 +72,8 @@ def apply(steps: Sequence[Step], say: Callable[[str], None]) -> list[str]:
 def _take_back(undo: list[tuple[str, Callable[[], object]]], say: Callable[[str], None]) -> list[str]:
     left = []
     for title, action in reversed(undo):
-        say(f"undo: {title}")
+        with contextlib.suppress(OSError):  # the terminal or the reader of the pipe may be gone
+            say(f"undo: {title}")
         try:
             if action() is False:
                 left.append(f"could not {title}")

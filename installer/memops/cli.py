@@ -197,8 +197,11 @@ def prune(
     """
     from memops import look, report, settings
     from memops import prune as pruning
+    from memops.errors import UsageError
 
     look.require_root("memops prune")
+    if dry_run and allow_large:
+        raise UsageError("--dry-run deletes nothing, so there is nothing to allow.", "Leave one of them out.")
     for store in settings.chosen(name):
         if dry_run:
             rows = list(pruning.doomed(store))

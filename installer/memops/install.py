@@ -41,7 +41,7 @@ def chosen(name: str | None, options: dict[str, Any]) -> list[str]:
     Without ``name``: all that are installed, or the first where none is. Options are about one store, so with several
     they need its name; raises UsageError then.
     """
-    installed = list(settings.load())
+    installed = list(settings.load()) or list(manifest.read(host.read(manifest.PATH)).stores)
     if name is not None:
         return [name]
     if len(installed) > 1 and any(value is not None for value in options.values()):
@@ -55,7 +55,10 @@ def prepare(options: dict[str, Any], name: str, *, force: bool = False) -> Prepa
     urls = _ping_urls(options.get("ping_url"), name, saved)
     options = {key: value for key, value in options.items() if key != "ping_url"}
     options["ping"] = settings.pinging(urls.get(name, ""))
+    old = manifest.read(host.read(manifest.PATH))
+    look.still_there(name, name in saved, options, old)
     facts = look.everything(options, saved.get(name), name)
+    look.not_emptied(facts, old)
     look.apart(facts.store, saved)
     stores = {**saved, name: facts.store}
     files = render.all_files(stores, _users(facts), urls)

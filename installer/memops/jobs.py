@@ -35,9 +35,10 @@ def progress(store: Store) -> tuple[int, int] | None:
     """How far the running job is: done, total."""
     try:
         found = json.loads(survey.read(f"{store.state}/progress.json") or "")
-        return int(found["done"]), int(found["total"])
-    except (ValueError, KeyError, TypeError, NotAllowed):
+        done, total = found["done"], found["total"]
+    except (ValueError, KeyError, TypeError, RecursionError, NotAllowed):
         return None
+    return (done, total) if type(done) is type(total) is int and 0 <= done <= total else None
 
 
 def last_words(store: Store, names: tuple[str, ...]) -> str:

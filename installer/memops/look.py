@@ -10,6 +10,7 @@ import pwd
 import re
 import shlex
 import shutil
+import stat
 import sys
 import time
 from dataclasses import dataclass, field, replace
@@ -18,16 +19,21 @@ from typing import TYPE_CHECKING, Any
 
 from memops import host, owner, systemd
 from memops.errors import NotPermitted, Refused
-from memops.settings import DEFAULT_USER, Store, check
+from memops.settings import DEFAULT_USER, SETTINGS_FILE, Store, check
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from memops.manifest import Manifest
 
 SHARED_DIRECTORIES = frozenset(
     {"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/media", "/mnt", "/opt", "/proc", "/root", "/run", "/sbin"}
     | {"/srv", "/sys", "/tmp", "/usr", "/usr/local", "/usr/local/lib", "/var", "/var/lib", "/var/tmp"}  # noqa: S108
 )
 """Directories of the system: a job that may write beside the store must not get one of these."""
+
+OWN_PLACES = ("/etc", "/proc", "/run", "/sys", "/usr/local/lib/memops", "/var/lib/memops", "/var/lib/systemd")
+"""Where neither a store nor backups may lie, however deep."""
 
 NETWORK_FILE_SYSTEMS = frozenset(
     (
@@ -139,7 +145,13 @@ def decide(options: dict[str, Any], saved: Store | None, name: str) -> tuple[Sto
     check(replace(store, user=DEFAULT_USER))
     db = os.path.realpath(store.db)
     notes = () if db == os.path.normpath(store.db) else (f"{store.db} is reached through a link; the store is {db}.",)
-    store = replace(store, db=db, backup_dir=os.path.realpath(store.backup_dir))
+    backup_dir = os.path.realpath(store.backup_dir)
+    if saved is not None and "backup_dir" not in typed and backup_dir != saved.backup_dir:
+        raise Refused(
+            f"{saved.backup_dir} has become a link; it leads to {backup_dir} now.",
+            "If that is right, say it: --backup-dir " + shlex.quote(backup_dir),
+        )
+    store = replace(store, db=db, backup_dir=backup_dir)
     entry = host.look(db)
     if entry is not None and entry.kind != "file":
         raise Refused(f"{db} is not a plain file.", "Name the agent's own database: --db PATH")
@@ -224,9 +236,27 @@ def places(store: Store) -> None:
                 "Keep them apart, so that what harms one spares the other: --backup-dir /srv/backup",
             )
     for path in (store.directory, store.backup_dir):
+        if any(Path(own) in (Path(path), *Path(path).parents) for own in OWN_PLACES):
+            raise Refused(f"{path} lies where memops or the system keeps its own files.", "Give another path.")
+    _only_roots(store.backup_dir)
+    for path in (store.directory, store.backup_dir):
         existing = next(p for p in (Path(path), *Path(path).parents) if p.exists())
         if not existing.is_dir():
             raise Refused(f"{path} cannot be reached: {existing} is not a directory.", "Give another path.")
+
+
+def _only_roots(path: str) -> None:
+    """Raise Refused unless only root can change where ``path`` leads; else the agent could take the sets away."""
+    for place in (Path(path), *Path(path).parents):
+        if not place.exists():
+            continue
+        status = place.stat()
+        others = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
+        if status.st_uid != 0 or others:
+            raise Refused(
+                f"The backups would lie in {place}, which others than root can change.",
+                "Give a place that is root's alone: --backup-dir /srv/backup",
+            )
 
 
 def file_system(store: Store) -> None:
@@ -332,6 +362,30 @@ def _wrong_shape(store: Store, found: dict[str, Any]) -> Refused | None:
     if store.history_from == "superseded" and not found["has_superseded_at"]:
         return Refused(f"{db} has no column superseded_at.", "Leave --history-from out, or add the column.")
     return None
+
+
+def still_there(name: str, saved: bool, options: Mapping[str, Any], old: Manifest) -> None:
+    """Raise Refused when a store was installed and its settings are gone: the defaults would name another store."""
+    entry = old.stores.get(name)
+    if entry and not saved and options.get("db") is None:
+        where = (
+            f"--db {shlex.quote(entry['db'])} --user {entry['user']} --backup-dir {shlex.quote(entry['backup_dir'])}"
+        )
+        raise Refused(
+            f"{SETTINGS_FILE} does not name the store {name} any more, which memops looks after at {entry['db']}.",
+            f"Say it again, with the other options you gave: sudo memops install --name {name} {where}",
+        )
+
+
+def not_emptied(facts: Facts, old: Manifest) -> None:
+    """Raise Refused when a store that was looked after is gone: an empty one in its place would look healthy."""
+    store, entry = facts.store, old.stores.get(facts.store.name)
+    if entry and entry.get("ready") and entry["db"] == store.db and facts.found["kind"] == "missing":
+        raise Refused(
+            f"{store.db} is gone, and memops looked after it.",
+            f"Put it back, from the newest set for example (ls {shlex.quote(store.sets)}; docs/operations.md),"
+            f" or let memops forget it first: sudo memops uninstall",
+        )
 
 
 def apart(store: Store, others: Mapping[str, Store]) -> None:

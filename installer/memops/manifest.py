@@ -79,8 +79,10 @@ def read(text: str | None) -> Manifest:
         body = json.loads(text)
         if body["version"] != VERSION:
             raise ValueError(f"version {body['version']}")
+        if not all(isinstance(entry, dict) for entry in (*body["files"].values(), *body["stores"].values())):
+            raise ValueError("an entry is no object")
         return Manifest(dict(body["files"]), tuple(body["directories"]), tuple(body["users"]), dict(body["stores"]))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise MemopsError(
             f"{PATH} is not what this memops wrote ({error}).", f"Move it away and install again: mv {PATH} {PATH}.old"
         ) from error

@@ -87,6 +87,8 @@ def run(store: Store, *command: str, stdin: str = "", timeout: float = 120) -> h
 
 def transient(properties: Iterable[str], command: tuple[str, ...], stdin: str = "", timeout: float = 120) -> host.Ran:
     """Run a command in a transient unit with these properties and wait for its end."""
+    # systemd ends it even when whoever asked is gone.
+    properties = (*properties, f"RuntimeMaxSec={timeout:.0f}")
     return host.run(
         "systemd-run",
         *("--quiet", "--pipe", "--wait", "--collect"),

@@ -230,20 +230,24 @@ def load(path: Path = SETTINGS_FILE) -> dict[str, Store]:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise MemopsError(
-            f"{path} cannot be read: {error}.", "Look at the file, or run: sudo memops install"
+            f"{path} cannot be read: {error}.", f"Look at it, or move it away: sudo mv {path} {path}.old"
         ) from error
     try:
         return parse(text)
     except (tomllib.TOMLDecodeError, TypeError, ValueError, UsageError) as error:
         raise MemopsError(
             f"{path} is not what memops wrote: {error}",
-            f"Mend it, or move it away and install again: sudo mv {path} {path}.old",
+            f"Mend it. Or move it away, and install again with the options you gave: sudo mv {path} {path}.old",
         ) from error
 
 
 def chosen(name: str | None, path: Path = SETTINGS_FILE) -> list[Store]:
     """The installed store with this name, or all of them. Raises MemopsError when there is none."""
     stores = load(path)
+    if not stores and path.with_name("manifest.json").exists():
+        raise MemopsError(
+            f"{path} is missing, though memops is installed.", "What to type is said by: sudo memops install"
+        )
     if not stores:
         raise MemopsError("memops looks after no store on this machine.", "Type: sudo memops install")
     if name is not None and name not in stores:
@@ -257,11 +261,16 @@ def parse(text: str) -> dict[str, Store]:
     if data.get("version") != VERSION:
         raise ValueError(f"its version is {data.get('version')!r} and this memops reads {VERSION}")
     known = {field.name for field in fields(Store)}
-    stores = {}
-    for name, table in data.get("store", {}).items():
+    tables, stores = data.get("store", {}), {}
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise TypeError("store is not a table of tables")
+    for name, table in tables.items():
         if unknown := set(table) - known:
             raise ValueError(f"[store.{name}] has an unknown key {min(unknown)!r}")
-        stores[name] = replace(Store(name=name), **table)
+        default = Store(name=name)
+        if wrong := [key for key, value in table.items() if type(value) is not type(getattr(default, key))]:
+            raise TypeError(f"[store.{name}] has a {wrong[0]} of another kind")
+        stores[name] = replace(default, **table)
         check(stores[name])
     return stores
 

@@ -6,6 +6,7 @@ may import or copy it as well. Dates in a store are UTC text, ``YYYY-MM-DD HH:MM
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import stat
@@ -39,6 +40,9 @@ def connect(path: str, *, readonly: bool = False, timeout: float = 5.0) -> sqlit
     schema may call limited to harmless ones. Raises sqlite3.Error when the file cannot be opened, StoreError when
     this SQLite has no foreign keys.
     """
+    with contextlib.suppress(OSError):
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would make SQLite wait for ever
+            raise StoreError(f"{path} is not a plain file")
     try:
         connection = _open(path, "ro" if readonly else "rw", timeout)
     except sqlite3.OperationalError as error:

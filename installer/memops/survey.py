@@ -68,9 +68,10 @@ def read(path: str) -> str | None:
         raise NotAllowed(path) from None
     except OSError:
         return None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return None
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
         return file.read(_LARGEST).decode(errors="replace")
 
 
@@ -83,15 +84,23 @@ def run_records(path: str, clean: Clean) -> list[dict[str, Any]]:
         except (ValueError, RecursionError):
             continue
         if isinstance(record, dict) and isinstance(record.get("job"), str) and isinstance(record.get("end"), str):
-            record["counts"] = {
-                k: v
-                for k, v in _mapping(record.get("counts")).items()
-                if isinstance(v, int | str) and not isinstance(v, bool)
-            }
+            counts = _mapping(record.get("counts"))
+            record["counts"] = {key: value for key, value in counts.items() if _plausible(key, value)}
+            record["exit"] = record["exit"] if type(record.get("exit")) is int else None
             record["message"] = clean(record.get("message", ""), 300)
             record["result"] = clean(record.get("result", ""), 20)
             records.append(record)
     return records
+
+
+_JOURNAL_MODES = ("delete", "truncate", "persist", "memory", "wal", "off")
+
+
+def _plausible(key: object, value: object) -> bool:
+    """Whether a count is one: these words are the agent's to forge, and go to root's terminal."""
+    if key == "journal_mode":
+        return value in _JOURNAL_MODES
+    return str(key).isidentifier() and type(value) is int and 0 <= value < 2**63
 
 
 def last_run(records: Sequence[dict[str, Any]], job: str) -> dict[str, Any] | None:

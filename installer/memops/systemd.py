@@ -27,12 +27,14 @@ def version() -> int | None:
 
 def calendar(expression: str) -> str:
     """The normal form of a calendar expression. Raises UsageError when systemd cannot read it."""
-    ran = host.run("systemd-analyze", "calendar", "--iterations=0", "--", expression, ok=None)
+    ran = host.run("systemd-analyze", "calendar", "--iterations=1", "--", expression, ok=None)
     match = re.search(r"Normalized form: (.+)", ran.out)
     if ran.code or not match:
         raise UsageError(
             f"{expression!r} is not a calendar expression.", f"Try it with: systemd-analyze calendar {expression!r}"
         )
+    if "Next elapse: never" in ran.out:
+        raise UsageError(f"{expression!r} lies in the past for ever.", "Type for example 'daily' or '04:00'.")
     return match[1].strip()
 
 

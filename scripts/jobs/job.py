@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sqlite3
+import stat
 import sys
 import time
 from datetime import UTC, datetime
@@ -31,6 +32,9 @@ GUARD: Final = 6
 
 KEEP: Final = 400
 """Run records kept: more than half a year of two jobs a night."""
+
+LARGEST: Final = 1_000_000
+"""Bytes of run records that are read."""
 
 RESULTS: Final = {DONE: "done", FAILED: "failed", USAGE: "usage", REFUSED: "refused", LOCKED: "locked", GUARD: "guard"}
 """The word for each exit code in a run record, where the job gives no other."""
@@ -148,17 +152,25 @@ def append_record(state: str, record: dict[str, Any]) -> None:
 
 
 def read_records(state: str) -> list[dict[str, Any]]:
-    """The run records, oldest first; lines that are no JSON object are passed over."""
-    records = []
-    with (
-        contextlib.suppress(FileNotFoundError),
-        open(os.path.join(state, "runs.jsonl"), encoding="utf-8", errors="replace") as file,
-    ):
-        for line in file:
-            with contextlib.suppress(ValueError):
-                record = json.loads(line)
-                if isinstance(record, dict):
-                    records.append(record)
+    """The run records, oldest first; what is no JSON object, or no plain file of a plausible size, is passed over.
+
+    The agent owns the directory, and a record it spoilt must not keep a job from its work.
+    """
+    records: list[dict[str, Any]] = []
+    try:
+        descriptor = os.open(os.path.join(state, "runs.jsonl"), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return records
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return records
+    with os.fdopen(descriptor, "rb") as file:
+        text = file.read(LARGEST).decode(errors="replace")
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError, RecursionError):
+            record = json.loads(line)
+            if isinstance(record, dict):
+                records.append(record)
     return records
 
 

@@ -48,10 +48,13 @@ def read_manifest() -> dict[str, Any]:
     try:
         with open(MANIFEST, encoding="utf-8") as file:
             found = json.load(file)
-        return {key: type(value)(found.get(key, value)) for key, value in empty.items()}
+        manifest = {key: type(value)(found.get(key, value)) for key, value in empty.items()}
+        if not all(isinstance(entry, dict) for key in ("files", "stores") for entry in manifest[key].values()):
+            raise ValueError("an entry is no object")
+        return manifest
     except FileNotFoundError:
         return empty
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         print(f"{MANIFEST} cannot be read ({error}); going by the names of memops' files.", file=sys.stderr)
         return empty
 
@@ -132,10 +135,10 @@ def remove_bundle(manifest: dict[str, Any], remove: list[str], edited: list[str]
     systemctl("daemon-reload")
     if units:
         systemctl("reset-failed", "--", *units)
-    left = [f"{directory} could not be removed." for directory in directories if os.path.lexists(directory)]
-    for name in units:
-        left += [f"{path} still points at {name}." for path in glob.glob(f"{UNITS}/*.wants/{glob.escape(name)}")]
-    return left
+    for name in units:  # systemctl disable cannot, when the unit's file is gone
+        for link in glob.glob(f"{UNITS}/*.wants/{glob.escape(name)}"):
+            os.unlink(link)
+    return [f"{directory} could not be removed." for directory in directories if os.path.lexists(directory)]
 
 
 def textfiles(manifest: dict[str, Any]) -> list[str]:

@@ -259,3 +259,42 @@ def test_what_is_in_the_way_is_named_and_kept(memops_server: Server) -> None:
     assert "systemctl unmask memory-prune.service" in memops(server, "install", code=3).stderr
     server.run("systemctl", "unmask", "memory-prune.service")
     memops(server, "install")
+
+
+def test_undoing_goes_on_when_nobody_reads_any_more(memops_server: Server) -> None:
+    server = memops_server
+    before = listing(server)
+    server.run("sh", "-c", "memops install | head -3", timeout=300)
+    server.wait_until(lambda: server.run("pgrep", "-f", "bin/memops install", check=False).code != 0)
+    assert listing(server) == before
+    assert server.run("id", "agent", check=False).code != 0
+
+
+def test_a_store_or_settings_that_vanish_are_not_replaced_by_new_ones(memops_server: Server) -> None:
+    server = memops_server
+    make_store(server, "/home/ada/agent/memory.db")
+    memops(server, "install", "--yes", "--db", "/home/ada/agent/memory.db", "--prune-at", "06:00")
+    server.run("mv", "/home/ada/agent/memory.db", "/home/ada/memory.db")
+    refused = memops(server, "install", code=3)
+    assert "is gone" in refused.stderr
+    assert not server.exists("/home/ada/agent/memory.db")
+    server.run("mv", "/home/ada/memory.db", "/home/ada/agent/memory.db")
+    server.run("rm", "/etc/memops/memops.toml")
+    assert "is missing" in memops(server, "status", code=1).stderr
+    refused = memops(server, "install", code=3)
+    assert "--db /home/ada/agent/memory.db --user ada --backup-dir /srv/backup" in refused.stderr
+    memops(server, "install", "--db", "/home/ada/agent/memory.db", "--user", "ada", "--prune-at", "06:00")
+    assert status(server)["problems"] == []
+
+
+def test_uninstall_leaves_no_link_behind_a_unit_that_is_gone(memops_server: Server) -> None:
+    server = memops_server
+    memops(server, "install")
+    server.run("rm", "-r", "/etc/systemd/system/memory-prune.timer", "/usr/local/lib/memops")
+    memops(server, "uninstall")
+    assert server.run("find", "/etc/systemd", "-name", "memory-*").stdout == ""
+
+
+def test_schedules_that_never_come_are_refused(memops_server: Server) -> None:
+    assert "in the past" in memops(memops_server, "install", "--prune-at", "2020-01-01", code=2).stderr
+    assert not memops_server.exists("/etc/memops")

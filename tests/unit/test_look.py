@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from memops import look
+from memops import look, manifest
 from memops.errors import Refused
 from memops.settings import Store
 
@@ -107,3 +107,52 @@ def test_sudo_is_told_a_path_where_it_would_not_find_the_command(
     usual.unlink()
     monkeypatch.chdir(own.parent)
     assert look.name_for_sudo("./memops") == f"'{own}'"
+
+
+def test_backups_lie_where_only_root_can_change_the_way(tmp_path) -> None:
+    theirs = tmp_path / "ada"
+    theirs.mkdir()
+    os.chown(theirs, 54321, 54321)
+    with pytest.raises(Refused, match="others than root can change"):
+        look.places(Store(backup_dir=str(theirs / "backup")))
+    os.chown(theirs, 0, 0)
+    theirs.chmod(0o777)
+    with pytest.raises(Refused, match="others than root can change"):
+        look.places(Store(backup_dir=str(theirs / "backup")))
+
+
+@pytest.mark.parametrize("place", ["/var/lib/memops", "/usr/local/lib/memops/sets", "/etc/cron.d", "/run/x"])
+def test_nothing_lies_among_the_systems_own_files(place: str) -> None:
+    with pytest.raises(Refused, match="keeps its own files"):
+        look.places(Store(backup_dir=place))
+    with pytest.raises(Refused, match="keeps its own files"):
+        look.places(Store(db=f"{place}/memory.db"))
+
+
+def test_a_remembered_place_that_became_a_link_is_asked_about(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(look.owner, "has_namespaces", lambda: True)
+    (tmp_path / "link").symlink_to("/etc/cron.d")
+    with pytest.raises(Refused, match="has become a link"):
+        look.decide({}, Store(user="root", backup_dir=str(tmp_path / "link")), "default")
+
+
+ENTRY = {"db": "/home/ada/m/memory.db", "user": "ada", "backup_dir": "/srv/b x", "ready": True}
+
+
+def test_lost_settings_are_not_replaced_by_the_defaults() -> None:
+    old = manifest.Manifest(stores={"default": ENTRY})
+    with pytest.raises(Refused) as caught:
+        look.still_there("default", False, {}, old)
+    assert "--db /home/ada/m/memory.db --user ada --backup-dir '/srv/b x'" in caught.value.hint
+    look.still_there("default", False, {"db": "/home/ada/m/memory.db"}, old)
+    look.still_there("default", True, {}, old)
+    look.still_there("work", False, {}, old)
+
+
+def test_a_store_that_is_gone_is_not_replaced_by_an_empty_one() -> None:
+    old = manifest.Manifest(stores={"default": ENTRY})
+    gone = look.Facts(Store(db=ENTRY["db"], user="ada"), found={"kind": "missing"})
+    with pytest.raises(Refused, match="is gone"):
+        look.not_emptied(gone, old)
+    look.not_emptied(gone, manifest.Manifest(stores={"default": {**ENTRY, "ready": False}}))
+    look.not_emptied(gone, manifest.Manifest())

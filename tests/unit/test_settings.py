@@ -76,6 +76,10 @@ def test_memops_toml_brings_back_what_was_put_in(name: str, folder: str, days: i
         "version = 1\n[store.default]\nprune_on = 'daily'",
         "version = 1\n[store.default]\ndb = 'x'",
         "nonsense",
+        "version = 1\nstore = 3",
+        "version = 1\n[store.default]\ndb = 5",
+        "version = 1\n[store.default]\nprune_at = [1]",
+        "version = 1\n[store.default]\nkeep_superseded = true",
     ],
 )
 def test_a_file_that_memops_did_not_write(text: str, tmp_path) -> None:

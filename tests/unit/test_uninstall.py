@@ -62,7 +62,9 @@ def test_what_is_not_there_and_what_goes_with_its_directory_is_not_listed(root: 
     assert uninstall.own_files(manifest(files)) == ([], [])
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "[]", '{"files": 3}', '{"stores": null}'])
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", "[]", '{"files": 3}', '{"stores": null}', '{"files": {"/etc/passwd": "x"}}', "[" * 100_000]
+)
 def test_a_damaged_manifest_is_as_none(root: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     path = root / "manifest.json"
     path.write_text(text)

@@ -1,0 +1,79 @@
+"""Records lie in a directory of the agent's: whatever is put there, no job, no screen and no terminal suffers."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+import job
+from memops import jobs, survey
+from memops.settings import Store
+from memops.store import printable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOSTILE = {
+    "deep": "[" * 200_000,
+    "not an object": "3",
+    "binary": "\x00\x1b[31m",
+    "no end": '{"job": "prune"}',
+}
+
+
+def put(path: Path, kind: str) -> None:
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "link":
+        path.symlink_to("/dev/zero")
+    elif kind == "directory":
+        path.mkdir()
+    elif kind == "huge":
+        with path.open("wb") as file:
+            file.truncate(3_000_000_000)
+    else:
+        path.write_text(HOSTILE[kind])
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link", "huge", *HOSTILE])
+def test_a_spoilt_record_keeps_no_job_from_its_work(tmp_path: Path, kind: str) -> None:
+    put(tmp_path / "runs.jsonl", kind)
+    assert job.run("prune", str(tmp_path), lambda: job.Outcome("done", {"rows": 1})) == 0
+    assert json.loads((tmp_path / "runs.jsonl").read_text().splitlines()[-1])["message"] == "done"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link", "directory", "huge", *HOSTILE])
+def test_a_spoilt_record_is_no_record_to_status(tmp_path: Path, kind: str) -> None:
+    put(tmp_path / "runs.jsonl", kind)
+    assert survey.run_records(str(tmp_path / "runs.jsonl"), printable) == []
+
+
+def test_forged_counts_are_numbers_or_nothing(tmp_path: Path) -> None:
+    forged = {
+        "job": "prune", "end": "2026-11-30T22:44:30Z", "exit": "\x1b[2J", "result": "\x1b[31m", "message": "a\nb\x07",
+        "counts": {"rows": "\x1b[31m", "gap": "x" * 9999, "live": -1, "dead": 2**70, "doubtful": 3, "violations": True,
+                   "journal_mode": "\x1b]0;x\x07"},
+    }  # fmt: skip
+    (tmp_path / "runs.jsonl").write_text(json.dumps(forged) + "\n")
+    (record,) = survey.run_records(str(tmp_path / "runs.jsonl"), printable)
+    assert (record["counts"], record["exit"]) == ({"doubtful": 3}, None)
+    assert "\x1b" not in record["result"] + record["message"]
+
+
+FORGED = ["[" * 100_000, '{"done": 1e999, "total": 2}', '{"done": 3, "total": 2}', '{"done": -1, "total": 2}', "x"]
+
+
+@pytest.mark.parametrize("text", FORGED)
+def test_forged_progress_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(Store, "state", property(lambda _: str(tmp_path)))
+    (tmp_path / "progress.json").write_text(text)
+    assert jobs.progress(Store()) is None
+
+
+def test_honest_progress_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Store, "state", property(lambda _: str(tmp_path)))
+    (tmp_path / "progress.json").write_text('{"done": 1, "total": 2}')
+    assert jobs.progress(Store()) == (1, 2)
