@@ -253,13 +253,13 @@ def test_figures_when_nothing_could_be_asked() -> None:
 
 
 def test_the_metrics_job_says_when_systemd_does_not_answer(lib: Path, tmp_path: Path) -> None:
-    if Path("/run/systemd/system").is_dir():
-        pytest.fail("this ring expects a machine that systemd does not run; run it in a container")
     file = tmp_path / "memops.prom"
     file.write_text("old")
     file.chmod(0o600)
+    # Without /run no systemd is found, whether or not one runs this machine.
+    away = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /run && exec "$@"', "sh")
     ran = subprocess.run(
-        ["/usr/bin/python3", "-I", lib / "metrics.py", "--file", file, "default"], capture_output=True, text=True
+        [*away, "/usr/bin/python3", "-I", lib / "metrics.py", "--file", file, "default"], capture_output=True, text=True
     )
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "systemd did not answer" in ran.stderr
