@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from system.images import ROOT
 from system.machine import DB, add_facts, ids, listing, memops, sets, status
 from system.server import copy_checkout
 
@@ -171,6 +172,25 @@ def test_sets_are_sealed_and_out_of_the_agents_reach(memops_server: Server) -> N
     assert server.run(
         "stat", "-c", "%U:%G %a", f"/srv/backup/default/{third}", f"/srv/backup/default/{third}/memory.db"
     ).stdout.split("\n")[:2] == ["root:root 700", "root:root 600"]
+
+
+def test_a_set_is_put_back_as_the_docs_say(memops_server: Server) -> None:
+    server = memops_server
+    memops(server, "install")
+    add_facts(server, [("kept", None, None, OLD), ("deleted", None, None, OLD)])
+    server.run("systemctl", "start", "memory-backup.service")
+    newest = sets(server)[-1]
+    server.sql(DB, "DELETE FROM memory WHERE id = 'deleted'")
+    page = (ROOT / "docs" / "operations.md").read_text().partition("## Put a set back")[2].partition("\n## ")[0]
+    commands = [
+        line.removeprefix("$ sudo ").partition("   #")[0] for line in page.splitlines() if line.startswith("$ ")
+    ]
+    assert len(commands) == 6
+    for command in commands:
+        server.sh(command.replace("2026-11-30T213159Z", newest), timeout=300)
+    assert ids(server) == {"kept", "deleted"}
+    assert server.sql(DB, "PRAGMA journal_mode") == [["wal"]]
+    assert status(server)["problems"] == []
 
 
 def test_a_failed_backup_leaves_no_set_and_shows(memops_server: Server) -> None:
