@@ -297,3 +297,32 @@ def test_jobs_are_as_closed_as_promised(memops_server: Server) -> None:
     for unit, most in (("memory-prune", 0.5), ("memory-snapshot", 0.5), ("memory-backup", 1.0)):
         said = server.run("systemd-analyze", "security", "--no-pager", f"{unit}.service").stdout
         assert float(said.rpartition("Overall exposure level for")[2].split()[1]) <= most
+
+
+COMPLETE = """
+. /etc/bash_completion.d/memops
+complete_words() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _memops_completion memops; echo "${COMPREPLY[@]}"; }
+complete_words memops sta
+complete_words memops install --pr
+"""
+
+
+def test_the_shell_completes_and_logs_and_manual_are_there(memops_server: Server) -> None:
+    server = memops_server
+    memops(server, "install")
+    assert server.run("bash", "-c", COMPLETE).stdout.split() == ["status", "--prune-at"]
+    assert "prune: 0 expired" in memops(server, "logs", "--no-follow").stdout
+    page = server.read("/usr/local/share/man/man8/memops.8")
+    assert "memops install" in page.replace("\\fB", "").replace("\\fR", "")
+    assert "\\-\\-prune\\-at" in page
+
+
+def test_no_colour_is_kept_and_the_screen_fits(memops_server: Server) -> None:
+    server = memops_server
+    memops(server, "install")
+    coloured = memops(server, "status", tty=True, env={"TERM": "xterm", "COLUMNS": "80"}).stdout
+    assert "\x1b[" in coloured
+    assert "\x1b[" not in memops(server, "status", tty=True, env={"TERM": "xterm", "NO_COLOR": "1"}).stdout
+    for columns in (80, 50):
+        lines = memops(server, "status", env={"COLUMNS": str(columns)}).stdout.splitlines()
+        assert max(map(len, lines)) <= columns
