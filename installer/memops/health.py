@@ -24,7 +24,13 @@ def problems(status: Mapping[str, Any], *, rows: bool = True) -> list[dict[str, 
 
     rows: also what is wrong with the rows, which are the agent's, and which not everybody may count.
     """
-    found = [*_job_problems(status), *_timer_problems(status), *_set_problems(status), *_alarm_problems(status)]
+    found = [
+        *_script_problems(status),
+        *_job_problems(status),
+        *_timer_problems(status),
+        *_set_problems(status),
+        *_alarm_problems(status),
+    ]
     found += _store_problems(status) if rows else ()
     return [
         {"level": level, "what": what, "type": to_type}
@@ -87,6 +93,11 @@ def _set_problems(status: Mapping[str, Any]) -> Problems:
         yield level, what, start
     elif due.get("late") is None and (newest["age"] is None or newest["age"] > OLD_SET):
         yield "warning", "the newest verified backup is older than two days", start
+
+
+def _script_problems(status: Mapping[str, Any]) -> Problems:
+    for path in status["missing_scripts"]:
+        yield "error", f"{path} is missing, so the next run will fail", "sudo memops install"
 
 
 def _alarm_problems(status: Mapping[str, Any]) -> Problems:

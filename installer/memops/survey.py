@@ -26,6 +26,7 @@ Clean = Callable[[object, int], str]
 STATE = "/var/lib/memops"
 JOBS = ("snapshot", "backup", "prune")
 TIMED = ("backup", "prune")
+SCRIPTS = tuple(f"/usr/local/lib/memops/{script}.py" for script in ("snapshot", "seal", "prune"))
 CLOCK = 300
 """Seconds that a time may lie ahead of the clock before it is called wrong."""
 
@@ -269,6 +270,7 @@ def look(name: str, run: Run, now: float, files: Files) -> dict[str, Any]:
         "counts": _counts(files.records or [], now),
         "newest_set": newest,
         "failed_alarms": _failed_alarms(name, units),
+        "missing_scripts": [path for path in SCRIPTS if not os.access(path, os.F_OK)],
         "unreadable": list(files.unreadable),
     }
 

@@ -23,6 +23,12 @@ NOW = calendar.timegm((2026, 11, 30, 12, 0, 0))
 NIGHT = NOW - 12 * 3600  # the last midnight
 
 
+@pytest.fixture(autouse=True)
+def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jobs' scripts are not on the machine that runs the tests."""
+    monkeypatch.setattr(survey, "SCRIPTS", ())
+
+
 def stamp(seconds: float) -> str:
     return time.strftime("%a %Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
@@ -348,3 +354,10 @@ def test_states_are_those_of_nagios() -> None:
     assert [check.WORDS[n] for n in (health.OK, health.WARNING, health.CRITICAL, health.UNKNOWN)] == [
         "OK", "WARNING", "CRITICAL", "UNKNOWN",
     ]  # fmt: skip
+
+
+def test_scripts_that_are_gone_are_critical(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "SCRIPTS", ("/usr/local/lib/memops/no-such.py",))
+    store, state = look()
+    assert state == 2
+    assert "no-such.py is missing" in check.line([(store, state)])

@@ -47,6 +47,7 @@ def healthy() -> dict:
         "newest_set": {"set": "2026-11-30T210000Z", "rows": 3, "bytes": 20480, "age": 3600},
         "journal": {"memory-prune.service": ["2026-11-30T21:00:00Z prune: 0 expired"]},
         "failed_alarms": [],
+        "missing_scripts": [],
         "unreadable": [],
     }
 
