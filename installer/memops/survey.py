@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from typing import Any
 
 Run = Callable[..., str]
@@ -186,10 +185,26 @@ def next_runs(run: Run, timers: Sequence[str]) -> dict[str, int]:
     return {row["unit"]: int(row["next"]) for row in json.loads(out or "[]") if row.get("next")}
 
 
-def elapses(run: Run, expressions: Sequence[str], base: float) -> list[int]:
-    """The first times after ``base`` that calendar expressions mean, in this machine's time zone."""
-    words = ("systemd-analyze", "calendar", "--iterations=3", f"--base-time=@{int(base)}", "--", *expressions)
-    return parse_elapses(run(*words))
+Ask = tuple[tuple[str, ...], float]
+"""Calendar expressions, and a time after which to ask for their elapses."""
+
+
+def elapses(run: Run, asks: Sequence[Ask]) -> dict[Ask, list[int]]:
+    """The next three times that each of ``asks`` means, in this machine's time zone; fewer where there are no more."""
+    if not asks:
+        return {}
+    expressions = sorted({expression for ask in asks for expression in ask[0]})
+    base = min(since for _, since in asks)
+    words = ("systemd-analyze", "calendar", "--iterations=8", f"--base-time=@{int(base)}", "--", *expressions)
+    # One question for all, since starting the program takes longer than its answer; a section for each expression.
+    sections = dict(zip(expressions, re.split(r"\n\s*\n", run(*words).strip()), strict=False))
+    found = {}
+    for ask in asks:
+        times = {at for expression in ask[0] for at in parse_elapses(sections.get(expression, "")) if at > ask[1]}
+        found[ask] = sorted(times)[:3]
+        if len(times) < 3 and base < ask[1]:
+            found |= elapses(run, [ask])
+    return found
 
 
 _ELAPSE = re.compile(r"\s*(Next elapse|Iter[^:]*|\(in UTC\)): \w+ (\d{4,}-\d\d-\d\d \d\d:\d\d:\d\d)")
@@ -253,16 +268,18 @@ def look(name: str, run: Run, now: float, files: Files) -> dict[str, Any]:
         # A timer that somebody gave another kind of schedule has its next time elsewhere, which list-timers knows.
         next_run |= {timer: iso(at / 1e6) for timer, at in next_runs(run, timers).items()}
     newest = _newest(files.seal, now)
-    run = cache(run)  # the newest set and the run that made it mostly ask the same
     jobs = [_job(job, name, units, files, now) for job in JOBS]
+    asked = {job["job"]: _ask(timer, _since(job, timer), now) for job in jobs if (timer := _timer_of(job, units))}
+    if newest is not None:
+        asked["set"] = _ask(units.get(unit(name, "backup", "timer"), {}), seconds(str(newest.get("sealed_at"))), now)
+    coming = elapses(run, [ask for _, ask in asked.values() if ask])
+    due = {what: make_due(since, coming.get(ask, []) if ask else [], now) for what, (since, ask) in asked.items()}
     for job in jobs:
-        timer = units.get(unit(name, job["job"], "timer"))
-        job["due"] = None if timer is None else _due(timer, run, _since(job, timer), now)
+        job["due"] = due.get(job["job"])
         if job["due"] and job["result"] == "running":
             job["due"]["state"] = "ok"
     if newest is not None:
-        timer = units.get(unit(name, "backup", "timer"), {})
-        newest["due"] = _due(timer, run, seconds(str(newest.get("sealed_at"))), now)
+        newest["due"] = due["set"]
     return {
         "name": name,
         "timers": [_timer(timer, units.get(timer, {}), next_run.get(timer)) for timer in timers],
@@ -282,11 +299,16 @@ def _failed_alarms(name: str, units: Mapping[str, Mapping[str, str]]) -> list[st
     return [each for each in failed if each.startswith("memory-ping") or each.partition("@")[2] in about]
 
 
-def _due(timer: Mapping[str, str], run: Run, since: float | None, now: float) -> dict[str, Any]:
-    expressions = re.findall(r"OnCalendar=(.+?) ;", timer.get("TimersCalendar", ""))
+def _timer_of(job: Mapping[str, Any], units: Mapping[str, Mapping[str, str]]) -> Mapping[str, str] | None:
+    return units.get(job["unit"].removesuffix("service") + "timer")
+
+
+def _ask(timer: Mapping[str, str], since: float | None, now: float) -> tuple[float | None, Ask | None]:
+    """When it happened last, and what is to be asked of the timer's calendar then."""
+    expressions = tuple(re.findall(r"OnCalendar=(.+?) ;", timer.get("TimersCalendar", "")))
     # A time that nobody can have meant is not asked about.
     plausible = since is not None and 0 < since <= now + CLOCK
-    return make_due(since, elapses(run, expressions, since or 0) if expressions and plausible else [], now)
+    return since, (expressions, since) if expressions and plausible and since is not None else None
 
 
 def _since(job: Mapping[str, Any], timer: Mapping[str, str]) -> float | None:

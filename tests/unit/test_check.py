@@ -74,6 +74,11 @@ def sealed(at: float = NIGHT + 60, result: str = "done", message: str = "") -> d
     return {"seal": seal, "newest": newest}
 
 
+def elapses(run: survey.Run, expressions: list[str], since: float) -> list[int]:
+    ask = (tuple(expressions), since)
+    return survey.elapses(run, [ask])[ask]
+
+
 FILES = survey.Files(None, sealed(), ("/var/lib/memops/default/runs.jsonl (needs root or the store's user)",))
 
 
@@ -156,7 +161,7 @@ def test_records(files: survey.Files, state: int, words: str) -> None:
 
 def test_what_runs_on_weekdays_is_not_late_on_sunday() -> None:
     friday = calendar.timegm((2026, 11, 27, 0, 5, 0))
-    coming = survey.elapses(systemd(), ["Mon..Fri *-*-* 00:00:00"], friday)
+    coming = elapses(systemd(), ["Mon..Fri *-*-* 00:00:00"], friday)
     state = [survey.make_due(friday, coming, friday + days * DAY + 2 * 3600)["state"] for days in range(6)]
     assert state == ["ok", "ok", "ok", "ok", "overdue", "overdue"]
     assert survey.make_due(friday, coming, friday + 3 * DAY + 6 * 3600)["state"] == "late"
@@ -169,7 +174,7 @@ def test_the_day_the_clocks_change(day: tuple[int, int, int], hours: int) -> Non
         return subprocess.run(words, capture_output=True, text=True, check=True, env=env).stdout
 
     local_midnight = calendar.timegm((*day, 0, 0, 0)) - (3600 if day[1] == 3 else 7200)
-    coming = survey.elapses(berlin, ["*-*-* 00:00:00"], local_midnight)
+    coming = elapses(berlin, ["*-*-* 00:00:00"], local_midnight)
     assert coming[1] - local_midnight == hours * 3600
     late, overdue = survey.limits(local_midnight, coming) or (0, 0)
     assert 24 * 3600 < late < 28 * 3600
@@ -177,12 +182,12 @@ def test_the_day_the_clocks_change(day: tuple[int, int, int], hours: int) -> Non
 
 
 def test_a_calendar_with_no_second_time_has_no_limits() -> None:
-    assert survey.elapses(systemd(), ["2020-01-01"], NOW) == []
-    assert survey.limits(NOW, survey.elapses(systemd(), ["2026-12-24"], NOW)) is None
+    assert elapses(systemd(), ["2020-01-01"], NOW) == []
+    assert survey.limits(NOW, elapses(systemd(), ["2026-12-24"], NOW)) is None
 
 
 def test_several_calendars_of_one_timer_are_one_schedule() -> None:
-    coming = survey.elapses(systemd(), ["*-*-* 00:00:00", "*-*-* 12:00:00"], NIGHT)
+    coming = elapses(systemd(), ["*-*-* 00:00:00", "*-*-* 12:00:00"], NIGHT)
     assert [at - NIGHT for at in coming][:3] == [12 * 3600, 24 * 3600, 36 * 3600]
 
 
@@ -361,3 +366,15 @@ def test_scripts_that_are_gone_are_critical(monkeypatch: pytest.MonkeyPatch) -> 
     store, state = look()
     assert state == 2
     assert "no-such.py is missing" in check.line([(store, state)])
+
+
+def test_one_question_for_several_gives_each_its_own_answer() -> None:
+    asks = [
+        (("*-*-* 00:00:00",), NIGHT),
+        (("Mon *-*-* 05:00:00",), NIGHT + 9 * DAY),
+        (("*-*-* 00:00:00",), NIGHT + 30 * DAY),
+    ]
+    together = survey.elapses(systemd(), asks)
+    assert together == {ask: elapses(systemd(), list(ask[0]), ask[1]) for ask in asks}
+    assert all(len(times) == 3 and times[0] > ask[1] for ask, times in together.items())
+    assert survey.elapses(systemd(), []) == {}
