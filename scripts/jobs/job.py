@@ -8,6 +8,7 @@ trigger, invocation. The newest ``KEEP`` objects are kept.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from store import StoreError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -147,8 +148,28 @@ def run_recorded(name: str, work: Callable[[], Outcome], keep: Callable[[dict[st
 def append_record(state: str, record: dict[str, Any]) -> None:
     """Add one record to runs.jsonl; the file is written anew and renamed, so that a reader never sees half of it."""
     path = os.path.join(state, "runs.jsonl")
-    lines = [json.dumps(r, ensure_ascii=True) for r in [*read_records(state), record]][-KEEP:]
-    replace_file(path, "\n".join(lines) + "\n")
+    with alone(state):
+        lines = [json.dumps(r, ensure_ascii=True) for r in [*read_records(state), record]][-KEEP:]
+        replace_file(path, "\n".join(lines) + "\n")
+
+
+@contextlib.contextmanager
+def alone(directory: str, patience: float = 5) -> Iterator[None]:
+    """Keep other jobs of the store from writing their record at the same time.
+
+    Waits ``patience`` seconds at most: the directory is the agent's, who could hold the lock for ever.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        end = time.monotonic() + patience
+        while time.monotonic() < end:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(0.05)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def read_records(state: str) -> list[dict[str, Any]]:

@@ -6,8 +6,6 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-import pytest
-
 from prometheus_text import parse
 from system.machine import add_facts, listing, memops, status
 
@@ -123,6 +121,7 @@ def test_a_timer_that_starts_nothing_is_seen(memops_server: Server) -> None:
         "[Timer]\nOnCalendar=\nOnCalendar=2099-01-01\nOnActiveSec=1s\nRandomizedDelaySec=0\nAccuracySec=1s\n",
     )
     server.run("systemctl", "daemon-reload")
+    time.sleep(3)  # times are told in seconds, and the prune of the installation has just ended
     server.run("systemctl", "restart", "memory-prune.timer")
     server.wait_until(
         lambda: server.show("memory-prune.timer", "LastTriggerUSecMonotonic")["LastTriggerUSecMonotonic"] != "0"
@@ -226,16 +225,3 @@ def test_figures_on_demand(memops_server: Server) -> None:
     server.sh("echo precious >/root/precious; ln -sf /root/precious /root/memops.prom")
     check(server, 0, "--prometheus", "/root/memops.prom", user=None)
     assert server.read("/root/precious") == "precious\n"
-
-
-@pytest.mark.parametrize("word", ["check"])
-def test_it_takes_no_longer_than_status(memops_server: Server, word: str) -> None:
-    server = memops_server
-    memops(server, "install")
-    times: dict[str, list[float]] = {word: [], "status": []}
-    for _ in range(3):
-        for command, found in times.items():
-            start = time.monotonic()
-            memops(server, command)
-            found.append(time.monotonic() - start)
-    assert min(times[word]) <= min(times["status"]) * 1.2, times

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -77,3 +80,31 @@ def test_honest_progress_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Store, "state", property(lambda _: str(tmp_path)))
     (tmp_path / "progress.json").write_text('{"done": 1, "total": 2}')
     assert jobs.progress(Store()) == (1, 2)
+
+
+WRITE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import job
+for n in range(25):
+    job.append_record(sys.argv[2], {"job": sys.argv[3], "n": n})
+"""
+
+
+def test_jobs_that_end_together_lose_no_record(tmp_path: Path, lib: Path) -> None:
+    names = ["prune", "snapshot", "third"]
+    writers = [subprocess.Popen([sys.executable, "-c", WRITE, lib, tmp_path, name]) for name in names]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    records = [(record["job"], record["n"]) for record in job.read_records(str(tmp_path))]
+    assert sorted(records) == sorted((name, n) for name in names for n in range(25))
+
+
+def test_an_agent_that_holds_the_lock_holds_no_job_up(tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with job.alone(str(tmp_path), patience=0.2):
+            reached = True
+    finally:
+        os.close(descriptor)
+    assert reached
