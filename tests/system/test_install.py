@@ -298,3 +298,18 @@ def test_uninstall_leaves_no_link_behind_a_unit_that_is_gone(memops_server: Serv
 def test_schedules_that_never_come_are_refused(memops_server: Server) -> None:
     assert "in the past" in memops(memops_server, "install", "--prune-at", "2020-01-01", code=2).stderr
     assert not memops_server.exists("/etc/memops")
+
+
+def test_a_proof_that_fails_leaves_the_installation_and_says_so(memops_server: Server) -> None:
+    server = memops_server
+    server.run("mkdir", "-p", "/etc/systemd/system/memory-prune.service.d")
+    server.write("/etc/systemd/system/memory-prune.service.d/x.conf", "[Service]\nExecStart=\nExecStart=/bin/false\n")
+    said = memops(server, "install", code=7)
+    assert "memops is installed and its timers run, but: memory-prune.service left no record" in said.stderr
+    assert "sudo memops install" in said.stderr
+    assert server.show("memory-prune.timer", "ActiveState")["ActiveState"] == "active"
+    assert len(sets(server)) == 1
+    server.run("rm", "-r", "/etc/systemd/system/memory-prune.service.d")
+    server.run("systemctl", "daemon-reload")
+    server.run("systemctl", "start", "memory-prune.service")
+    assert status(server)["problems"] == []
