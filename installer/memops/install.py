@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from memops import apply, host, look, manifest, observe, plan, prove, render, settings, systemd
+from memops import apply, host, look, manifest, observe, places, plan, prove, render, settings, systemd
 from memops.errors import NotProven, Refused, UsageError
 from memops.steps import ChangeSchema, InstallPackage, MakeStore, Step, WriteFile
 
@@ -59,7 +59,7 @@ def prepare(options: dict[str, Any], name: str, *, force: bool = False) -> Prepa
     look.still_there(name, name in saved, options, old)
     facts = look.everything(options, saved.get(name), name)
     look.not_emptied(facts, old)
-    look.apart(facts.store, saved)
+    places.apart(facts.store, saved)
     stores = {**saved, name: facts.store}
     files = render.all_files(stores, _users(facts), urls)
     _verify(files)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from memops import look, manifest
+from memops import look, manifest, places
 from memops.errors import Refused
 from memops.settings import Store
 
@@ -46,23 +46,23 @@ def test_schedules_in_the_hours_of_summer_time(normal_form: str, has_dst: bool, 
 )
 def test_places_that_are_refused(db: str, backup: str) -> None:
     with pytest.raises(Refused) as caught:
-        look.places(Store(db=db, backup_dir=backup))
+        places.check(Store(db=db, backup_dir=backup))
     assert caught.value.hint
 
 
 def test_places_that_are_fine() -> None:
     for db, backup in (("/srv/agent/memory.db", "/srv/agent-backup"), ("/root/agent/m.db", "/root/backup")):
-        look.places(Store(db=db, backup_dir=backup))
+        places.check(Store(db=db, backup_dir=backup))
 
 
 def test_two_stores_are_kept_apart() -> None:
     first = Store()
     with pytest.raises(Refused, match="looked after already"):
-        look.apart(Store(name="work"), {"default": first})
+        places.apart(Store(name="work"), {"default": first})
     with pytest.raises(Refused, match="beside the store"):
-        look.apart(Store(name="work", db="/srv/w/m.db", backup_dir="/srv/agent"), {"default": first})
-    look.apart(Store(name="work", db="/srv/w/m.db"), {"default": first})
-    look.apart(first, {"default": first})
+        places.apart(Store(name="work", db="/srv/w/m.db", backup_dir="/srv/agent"), {"default": first})
+    places.apart(Store(name="work", db="/srv/w/m.db"), {"default": first})
+    places.apart(first, {"default": first})
 
 
 def test_a_link_is_resolved_and_both_names_are_told(tmp_path, monkeypatch) -> None:
@@ -114,19 +114,19 @@ def test_backups_lie_where_only_root_can_change_the_way(tmp_path) -> None:
     theirs.mkdir()
     os.chown(theirs, 54321, 54321)
     with pytest.raises(Refused, match="others than root can change"):
-        look.places(Store(backup_dir=str(theirs / "backup")))
+        places.check(Store(backup_dir=str(theirs / "backup")))
     os.chown(theirs, 0, 0)
     theirs.chmod(0o777)
     with pytest.raises(Refused, match="others than root can change"):
-        look.places(Store(backup_dir=str(theirs / "backup")))
+        places.check(Store(backup_dir=str(theirs / "backup")))
 
 
 @pytest.mark.parametrize("place", ["/var/lib/memops", "/usr/local/lib/memops/sets", "/etc/cron.d", "/run/x"])
 def test_nothing_lies_among_the_systems_own_files(place: str) -> None:
     with pytest.raises(Refused, match="keeps its own files"):
-        look.places(Store(backup_dir=place))
+        places.check(Store(backup_dir=place))
     with pytest.raises(Refused, match="keeps its own files"):
-        look.places(Store(db=f"{place}/memory.db"))
+        places.check(Store(db=f"{place}/memory.db"))
 
 
 def test_a_remembered_place_that_became_a_link_is_asked_about(tmp_path, monkeypatch) -> None:
