@@ -257,7 +257,7 @@ def _wrong_shape(store: Store, found: dict[str, Any]) -> Refused | None:
 def still_there(name: str, saved: bool, options: Mapping[str, Any], old: Manifest) -> None:
     """Raise Refused when a store was installed and its settings are gone: the defaults would name another store."""
     entry = old.stores.get(name)
-    if entry and not saved and options.get("db") is None:
+    if entry and entry.get("ready") and not saved and options.get("db") is None:
         where = (
             f"--db {shlex.quote(entry['db'])} --user {entry['user']} --backup-dir {shlex.quote(entry['backup_dir'])}"
         )

@@ -146,6 +146,7 @@ def test_lost_settings_are_not_replaced_by_the_defaults() -> None:
     assert "--db /home/ada/m/memory.db --user ada --backup-dir '/srv/b x'" in caught.value.hint
     look.still_there("default", False, {"db": "/home/ada/m/memory.db"}, old)
     look.still_there("default", True, {}, old)
+    look.still_there("default", False, {}, manifest.Manifest(stores={"default": {**ENTRY, "ready": False}}))
     look.still_there("work", False, {}, old)
 
 
