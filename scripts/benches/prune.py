@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "installer"))
 
-from memops.render import sql  # noqa: E402 - from the checkout
+from memops import assets  # noqa: E402 - from the checkout
+from memops.render import sql  # noqa: E402
 from memops.settings import Store  # noqa: E402
 
 if TYPE_CHECKING:
@@ -153,8 +154,8 @@ def our_command(directory: Path) -> list[str]:
     for made in (lib, state):
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir()
-    for file in [*(ROOT / "scripts" / "jobs").glob("*.py"), ROOT / "installer" / "memops" / "store.py"]:
-        shutil.copy(file, lib)
+    for name, text in assets.jobs().items():
+        (lib / name).write_text(text)
     (lib / "prune.sql").write_text(sql("prune", Store()))
     return [sys.executable, "-I", *f"{lib}/prune.py --store STORE --sql {lib}/prune.sql --state {state}".split()]
 

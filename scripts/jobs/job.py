@@ -13,12 +13,12 @@ import json
 import os
 import signal
 import sqlite3
-import stat
 import sys
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+import survey
 from store import StoreError, printable
 
 if TYPE_CHECKING:
@@ -33,9 +33,6 @@ GUARD: Final = 6
 
 KEEP: Final = 400
 """Run records kept: more than half a year of two jobs a night."""
-
-LARGEST: Final = 1_000_000
-"""Bytes of run records that are read."""
 
 RESULTS: Final = {DONE: "done", FAILED: "failed", USAGE: "usage", REFUSED: "refused", LOCKED: "locked", GUARD: "guard"}
 """The word for each exit code in a run record, where the job gives no other."""
@@ -179,14 +176,9 @@ def read_records(state: str) -> list[dict[str, Any]]:
     """
     records: list[dict[str, Any]] = []
     try:
-        descriptor = os.open(os.path.join(state, "runs.jsonl"), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
+        text = survey.read(os.path.join(state, "runs.jsonl")) or ""
+    except survey.NotAllowed:
         return records
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        return records
-    with os.fdopen(descriptor, "rb") as file:
-        text = file.read(LARGEST).decode(errors="replace")
     for line in text.splitlines():
         with contextlib.suppress(ValueError, RecursionError):
             record = json.loads(line)
