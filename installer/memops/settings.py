@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from memops import survey
+from memops import parts, survey
 from memops.errors import MemopsError, UsageError
 
 SETTINGS_FILE = Path("/etc/memops/memops.toml")
@@ -31,7 +31,10 @@ class Store:
     counts from: ``created`` or ``superseded``. ``sandbox`` is ``strict``, or ``reduced`` where the machine cannot give
     a service namespaces of its own (decided by a probe, not by the owner). ``mail_to`` is who is told of
     a failed job. ``ping`` names the jobs that ping a monitoring service, whose URL is a secret in ``ping_file``.
-    ``textfile`` is where a timer writes the figures for node_exporter.
+    ``textfile`` is where a timer writes the figures for node_exporter. ``parts`` are what is backed up with the store, each
+    ``KIND=SOURCE`` (see parts.py). ``agent_unit`` is stopped while the parts are copied. The ``keep_`` numbers are days,
+    weeks and months. ``offsite`` is where each good set is handed to, ``restic=REPOSITORY`` or ``rclone=REMOTE:PATH``, with
+    its secrets in root's file ``offsite_env``.
     """
 
     name: str = "default"
@@ -47,6 +50,15 @@ class Store:
     mail_to: str = ""
     ping: str = ""
     textfile: str = ""
+    parts: tuple[str, ...] = ()
+    agent_unit: str = ""
+    keep_daily: int = 7
+    keep_weekly: int = 4
+    keep_monthly: int = 6
+    drill_at: str = "weekly"
+    prune_without_backup: bool = False
+    offsite: str = ""
+    offsite_env: str = ""
 
     @property
     def suffix(self) -> str:
@@ -92,6 +104,17 @@ class Store:
     def seen_incoming(self) -> str:
         """The incoming directory as both halves of the backup see it."""
         return "/run/memops/incoming" if self.strict else self.incoming
+
+    @property
+    def all_parts(self) -> tuple[parts.Part, ...]:
+        """The further parts, named."""
+        return parts.named(self.parts)
+
+    def seen_part(self, part: parts.Part) -> str:
+        """A further part as the store's jobs see it."""
+        if part.server or not self.strict:
+            return part.source
+        return f"/run/memops/parts/{part.name}/{part.file}"
 
     @property
     def state(self) -> str:
