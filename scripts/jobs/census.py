@@ -6,6 +6,7 @@ snapshot.py counts the store, seal.py the copy; only the same functions on both 
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import os
 import sqlite3
@@ -23,9 +24,6 @@ T = TypeVar("T")
 
 DATABASE: Final = "memory.db"
 CLAIM: Final = "memory.json"
-CLAIM_LIMIT: Final = 1 << 20
-"""Bytes that memory.json may have."""
-
 DEADLINE: Final = 1800.0
 """Seconds that either half may take."""
 
@@ -96,6 +94,12 @@ class Limit:
 
     def __init__(self, seconds: float) -> None:
         self._stop, self._seconds, self._end = Stop(), seconds, time.monotonic() + seconds
+
+    def within(self, seconds: float) -> Limit:
+        """A limit of ``seconds`` from now for one piece of the job, which ends with this one at the latest."""
+        inner = copy.copy(self)
+        inner._seconds, inner._end = seconds, min(time.monotonic() + seconds, self._end)
+        return inner
 
     def check(self) -> None:
         """Raise JobError when the time is over."""

@@ -1,0 +1,206 @@
+"""Which sets stay and which go, and when none may go.
+
+Of each of the last days, weeks and months that have a verified set, the newest one stays. A set that fails a later
+verification is neither counted nor removed: somebody should look at it. When a part of the new set lost most of what it
+held in the set before, nothing goes at all: a store replaced by an empty one must not push the good sets out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from store import printable
+
+import job
+import manifests
+import setdir
+import setstate
+import takeover
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from datetime import datetime
+
+FEW: Final = 100
+"""What a part may lose without being asked about, however little it held."""
+
+
+@dataclass(frozen=True)
+class Keep:
+    """How many days, weeks and months with a set keep one; all 0: every set stays."""
+
+    daily: int = 0
+    weekly: int = 0
+    monthly: int = 0
+
+
+@dataclass(frozen=True)
+class Rotated:
+    """How it went: words for the job's line, and whether the guard held or removing failed."""
+
+    words: str = ""
+    held: bool = False
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What becomes of a set, and why."""
+
+    name: str
+    keep: bool
+    why: str
+
+
+PERIODS: Final[tuple[tuple[str, Callable[[datetime], object]], ...]] = (
+    ("daily", lambda at: at.date()),
+    ("weekly", lambda at: at.isocalendar()[:2]),
+    ("monthly", lambda at: (at.year, at.month)),
+)
+
+
+def decide(sets: Iterable[setdir.Set], keep: Keep, new: str | None = None) -> list[Decision]:
+    """What is to become of each set, oldest first. Pure.
+
+    new: the set that was just sealed. What is dated after it was sealed by a clock that was wrong; it stays, and is not
+    counted. Days, weeks (of ISO 8601) and months are those of UTC, as in the sets' names.
+    """
+    every = sorted(sets, key=lambda each: setdir.order(each.name))
+    reasons: dict[str, list[str]] = {each.name: [] for each in every}
+    counted = []
+    for each in every:
+        if each.pinned:
+            reasons[each.name].append("pinned")
+        if not each.ok:
+            reasons[each.name].append("not whole, so somebody should look at it")
+        elif new is not None and setdir.order(each.name) > setdir.order(new):
+            reasons[each.name].append("dated after the newest")
+        else:
+            counted.append(each)
+    if counted:
+        reasons[counted[-1].name].append("the newest")
+    if not any((keep.daily, keep.weekly, keep.monthly)):
+        counted, unlimited = [], ["all sets are kept"]
+    else:
+        unlimited = []
+    for word, period in PERIODS:
+        seen: set[object] = set()
+        for each in reversed(counted):
+            at = setdir.moment(each.name)
+            if at is not None and period(at) not in seen and len(seen) < getattr(keep, word):
+                seen.add(period(at))
+                reasons[each.name].append(word)
+    found = {name: why + unlimited for name, why in reasons.items()}
+    return [Decision(name, bool(why), ", ".join(why) or "newer ones stand for it") for name, why in found.items()]
+
+
+def loss(before: Mapping[str, int], new: Mapping[str, int]) -> str | None:
+    """What a part lost that lost most, as a sentence about the new set, or None. Pure.
+
+    Both: part → how much it holds. A part that only one of the two has was added or taken out by the owner.
+    """
+    for part in sorted(before.keys() & new.keys()):
+        old, now = before[part], new[part]
+        if (now == 0 and old > 0) or (now * 2 < old and old - now > FEW):
+            return f"{printable(part)} holds {now:,}, where it held {old:,}"
+    return None
+
+
+def after_seal(
+    sets: int, manifest: Mapping[str, Any], keep: Keep, state_file: str, *, accept_loss: bool = False
+) -> Rotated:
+    """Let old sets go now that the one of ``manifest`` is there. ``sets`` is the directory, locked by the caller.
+
+    The guard compares with the set before. Once it held, it goes on comparing with that one, which the state file's
+    ``loss`` names, until what was lost is back or root accepts it.
+    """
+    try:
+        return _after_seal(sets, manifest, keep, state_file, accept_loss=accept_loss)
+    except OSError as error:  # the new set is there all the same
+        return Rotated(f"; older sets could not be rotated: {error}", failed=True)
+
+
+def _after_seal(sets: int, manifest: Mapping[str, Any], keep: Keep, state_file: str, *, accept_loss: bool) -> Rotated:
+    state = setstate.read(state_file)
+    found = setdir.list_sets(sets, state)
+    before = _compared(found, state, manifest["set"])
+    held = {manifests.label(part): manifests.count(part) for part in manifest["parts"]}
+    lost = before and loss(before["rows"], held)
+    if before and lost and not accept_loss:
+        setstate.update(state_file, lambda state: state.update(loss=before))
+        name = manifest["store"]
+        command = "memops backup" + (f" --name {name}" if name != "default" else "")
+        return Rotated(
+            f". Older sets were left alone: {lost} in the set {before['set']}."
+            f" If that is right: sudo {command} --accept-loss",
+            held=True,
+        )
+    removed, problems = rotate(sets, decide(found, keep, manifest["set"]))
+
+    def change(state: dict[str, Any]) -> None:
+        state.pop("loss", None)
+        if isinstance(state.get("verified"), dict):
+            there = os.listdir(sets)
+            state["verified"] = {name: entry for name, entry in state["verified"].items() if name in there}
+
+    setstate.update(state_file, change)
+    words = f"; {removed:,} older set{'s' * (removed != 1)} removed" if removed else ""
+    words += "; the loss is accepted" if lost else ""
+    return Rotated(words + "".join(f"; {problem}" for problem in problems), failed=bool(problems))
+
+
+def _compared(sets: Iterable[setdir.Set], state: Mapping[str, Any], new: str) -> dict[str, Any] | None:
+    """The set to compare ``new`` with: its name and what its parts hold; None where there is no other."""
+    kept = state.get("loss")
+    if isinstance(kept, dict) and isinstance(kept.get("set"), str) and isinstance(kept.get("rows"), dict):
+        rows = {part: count for part, count in kept["rows"].items() if type(count) is int}
+        return {"set": kept["set"], "rows": rows}
+    good = {each.name: each for each in sets if each.ok and each.name != new}
+    newest = state.get("newest")
+    before = good.get(newest["set"]) if isinstance(newest, dict) and isinstance(newest.get("set"), str) else None
+    # By its name where the state file does not say: not by a date after the new one's, which a wrong clock made.
+    earlier = [name for name in good if setdir.order(name) < setdir.order(new)] or list(good)
+    if before is None and earlier:
+        before = good[max(earlier, key=setdir.order)]
+    if before is None:
+        return None
+    return {"set": before.name, "rows": {part["name"]: part["count"] for part in before.parts}}
+
+
+def rotate(sets: int, decisions: Iterable[Decision]) -> tuple[int, list[str]]:
+    """Remove the sets that are to go from the directory ``sets``; returns how many went, and what could not be done."""
+    removed, problems = 0, []
+    for decision in decisions:
+        if decision.keep:
+            continue
+        try:
+            removed += remove(sets, decision.name)
+        except (OSError, job.JobError) as error:
+            problems.append(f"the set {decision.name} could not be removed: {error}")
+    return removed, problems
+
+
+def remove(sets: int, name: str) -> bool:
+    """Remove a set unless it is being read, or was pinned meanwhile; says whether it is gone. Raises OSError.
+
+    It loses its name first, so that a set with a name is always whole; the next sealing clears away what a kill left.
+    """
+    with takeover.opened(sets, name) as directory:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(name + setdir.PINNED, dir_fd=sets, follow_symlinks=False)
+            return False
+        partial = setdir.PARTIAL + os.urandom(8).hex()
+        os.rename(name, partial, src_dir_fd=sets, dst_dir_fd=sets)
+        os.fsync(sets)
+        shutil.rmtree(partial, dir_fd=sets)
+        os.fsync(sets)
+    return True
