@@ -6,7 +6,7 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
 
-SHARED = ("exposition.py", "health.py", "store.py", "survey.py")
+SHARED = ("exposition.py", "health.py", "records.py", "store.py", "survey.py")
 """Modules of this package that the jobs import too; standard library only."""
 
 
@@ -21,6 +21,7 @@ def folder(name: str) -> Path:
 
 
 def jobs() -> dict[str, str]:
-    """Every file that goes to /usr/local/lib/memops: name → text."""
-    sources = [*folder("jobs").glob("*.py"), *(_PACKAGE / name for name in SHARED)]
-    return {path.name: path.read_text(encoding="utf-8") for path in sorted(sources)}
+    """Every file that goes to /usr/local/lib/memops: path from there → text."""
+    jobs = folder("jobs")
+    sources = {str(path.relative_to(jobs)): path for path in jobs.rglob("*.py")} | {n: _PACKAGE / n for n in SHARED}
+    return {name: path.read_text(encoding="utf-8") for name, path in sorted(sources.items())}

@@ -61,6 +61,47 @@ def install(
         str | None,
         typer.Option(metavar="created|superseded", help="The date those days count from. [default: created]"),
     ] = None,
+    with_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="KIND=PATH",
+            help="Back this up with the store: sqlite, qdrant, chroma or files at a PATH, qdrant or postgres at a URL."
+            " Once for each part, all of them together; '' for none.",
+        ),
+    ] = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART=FILE", help="The key of a part that a server keeps; - reads it from standard input."
+        ),
+    ] = None,
+    agent_unit: Annotated[
+        str | None, typer.Option(metavar="UNIT", help="Stop this unit while the parts are copied; '' for not.")
+    ] = None,
+    keep_daily: Annotated[
+        int | None, typer.Option(metavar="N", help="Days of which a set is kept. [default: 7]")
+    ] = None,
+    keep_weekly: Annotated[
+        int | None, typer.Option(metavar="N", help="Weeks of which one is kept. [default: 4]")
+    ] = None,
+    keep_monthly: Annotated[
+        int | None, typer.Option(metavar="N", help="Months of which one is kept. [default: 6]")
+    ] = None,
+    offsite: Annotated[
+        str | None,
+        typer.Option(metavar="TOOL=PLACE", help="Hand each good set to restic=REPOSITORY or rclone=REMOTE:PATH."),
+    ] = None,
+    offsite_env: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Root's file with the secrets for that, NAME=VALUE a line.")
+    ] = None,
+    prune_without_backup: Annotated[
+        bool | None,
+        typer.Option(
+            "--prune-without-backup/--prune-with-backup",
+            help="Prune on schedule though the newest set is older than two days. [default: not]",
+        ),
+    ] = None,
     mail_to: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Mail the reason when a job fails; '' for no mail.")
     ] = None,
@@ -92,10 +133,11 @@ def install(
       sudo memops install
       sudo memops install --db /home/ada/agent/memory.db --prune-at 04:00
       sudo memops install --name work --db /srv/work/memory.db
+      sudo memops install --with /srv/agent/history.db --with qdrant=/srv/agent/qdrant
       sudo memops install --dry-run
     """
     from memops import install as installing
-    from memops import look, report, settings
+    from memops import keys, look, parts, report, settings
     from memops.errors import UsageError
 
     look.require_root("memops install")
@@ -109,6 +151,15 @@ def install(
         "journal_mode": journal_mode,
         "keep_superseded": None if keep_superseded is None else settings.days(keep_superseded),
         "history_from": history_from,
+        "parts": None if with_ is None else tuple(parts.absolute(text) for text in with_ if text),
+        "secrets": keys.typed(secret or (), report.ask) or None,
+        "agent_unit": agent_unit,
+        "keep_daily": keep_daily,
+        "keep_weekly": keep_weekly,
+        "keep_monthly": keep_monthly,
+        "offsite": offsite,
+        "offsite_env": str(Path(offsite_env).absolute()) if offsite_env else offsite_env,
+        "prune_without_backup": prune_without_backup,
         "mail_to": mail_to,
         "textfile": str(Path(textfile).absolute()) if textfile else textfile,
         "ping_url": report.ask("URL to ping") if ping_url == "-" else ping_url,

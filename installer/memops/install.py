@@ -6,8 +6,8 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from memops import apply, host, look, manifest, observe, places, plan, prove, render, settings, systemd
-from memops.errors import NotProven, Refused, UsageError
+from memops import apply, host, keys, look, manifest, observe, places, plan, prove, render, settings, systemd
+from memops.errors import NotProven, UsageError
 from memops.steps import ChangeSchema, InstallPackage, MakeStore, Step, WriteFile
 
 if TYPE_CHECKING:
@@ -52,37 +52,23 @@ def chosen(name: str | None, options: dict[str, Any]) -> list[str]:
 def prepare(options: dict[str, Any], name: str, *, force: bool = False) -> Prepared:
     """Look at the machine and make the plan; changes nothing. Raises MemopsError for whatever forbids to go on."""
     saved = settings.load()
-    urls = _ping_urls(options.get("ping_url"), name, saved)
-    options = {key: value for key, value in options.items() if key != "ping_url"}
+    urls = keys.ping_urls(options.get("ping_url"), name, saved)
+    secrets = keys.part_keys(options.get("secrets") or {}, name, saved)
+    options = {key: value for key, value in options.items() if key not in ("ping_url", "secrets")}
     options["ping"] = settings.pinging(urls.get(name, ""))
+    options["secrets"] = tuple(sorted(secrets.get(name, ())))
     old = manifest.read(host.read(manifest.PATH))
     look.still_there(name, name in saved, options, old)
     facts = look.everything(options, saved.get(name), name)
     look.not_emptied(facts, old)
     places.apart(facts.store, saved)
     stores = {**saved, name: facts.store}
-    files = render.all_files(stores, _users(facts), urls)
+    files = render.all_files(stores, _users(facts), urls, secrets)
     _verify(files)
     directories = [step.path for step in plan.wanted_directories(facts.store, files)]
     seen = observe.observe(facts, files, directories)
     edited = () if force else tuple(plan.edited(files, seen))
     return Prepared(facts, plan.make_plan(facts, stores, files, seen, force=force), edited)
-
-
-def _ping_urls(typed: str | None, name: str, saved: Mapping[str, settings.Store]) -> dict[str, str]:
-    """A store's name → the URL it pings: what was typed for ``name`` (empty: none), else what is in root's file."""
-    urls = {} if typed is None else {name: typed}
-    for store in saved.values():
-        if not store.ping or store.name in urls:
-            continue
-        text = host.read(store.ping_file)
-        if text is None:
-            raise Refused(
-                f"{store.ping_file} with the URL to ping is gone.",
-                f"Give it again, or '' to stop pinging: memops install --name {store.name} --ping-url URL",
-            )
-        urls[store.name] = text.strip()
-    return {store: url for store, url in urls.items() if url}
 
 
 def _users(facts: look.Facts) -> dict[str, str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memops import host, owner, places, systemd
+from memops import host, offsite, owner, part_places, places, systemd
 from memops.errors import NotPermitted, Refused
 from memops.settings import DEFAULT_USER, SETTINGS_FILE, Store, check
 
@@ -278,9 +278,22 @@ def not_emptied(facts: Facts, old: Manifest) -> None:
         )
 
 
+def parts_and_more(store: Store) -> tuple[Store, list[str]]:
+    """The store with its further parts settled, and notes. Raises Refused where the agent's unit is not there."""
+    settled, notes = part_places.settle(store, store.parts)
+    if store.agent_unit and systemd.show([store.agent_unit], "LoadState")[store.agent_unit]["LoadState"] != "loaded":
+        raise Refused(
+            f"systemd knows no unit {store.agent_unit}.", "Name the one that runs your agent: systemctl list-units"
+        )
+    store = replace(store, parts=settled)
+    return store, [*notes, *offsite.check(store)]
+
+
 def everything(options: dict[str, Any], saved: Store | None, name: str) -> Facts:
     """Look at all of it, in the order that gives the most useful refusal first."""
     store, new_user, notes = decide(options, saved, name)
+    store, more = parts_and_more(store)
+    notes = (*notes, *more)
     for option, expression in (("--prune-at", store.prune_at), ("--backup-at", store.backup_at)):
         if note := calendar_note(option, systemd.calendar(expression), has_dst=bool(time.daylight)):
             notes = (*notes, note)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -61,6 +61,14 @@ def split(text: str) -> tuple[str, str]:
     return "", text
 
 
+def absolute(text: str) -> str:
+    """``text`` of a --with with its path made absolute."""
+    kind, source = split(text)
+    if source and "://" not in source:
+        source = str(Path(source).absolute())
+    return f"{kind}={source}" if kind else source
+
+
 def kind_of_url(url: str) -> str:
     """The kind that an address speaks of; empty for another one."""
     return _SCHEMES.get(urlsplit(url).scheme, "")
@@ -73,7 +81,7 @@ def named(texts: Iterable[str]) -> tuple[Part, ...]:
     for text in texts:
         kind, source = split(text)
         path = urlsplit(source).path if "://" in source else source
-        stem = PurePosixPath(path).name.removesuffix(".db") or urlsplit(source).hostname or kind
+        stem = PurePosixPath(path).name.removesuffix(".db") or kind
         slug = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:30] or kind
         name, number = slug, 1
         while name in taken:

@@ -91,7 +91,8 @@ def make_plan(
     steps += _store_steps(facts)
     if not seen.sqlite3 and (seen.apt or fresh):
         steps.append(InstallPackage("sqlite3", "for people to look with"))
-    steps += stopped_textfiles(seen.manifest, textfiles(stores))
+    stopped = stopped_textfiles(seen.manifest, textfiles(stores))
+    steps += [step for step in stopped if step.timer]
     steps += writes
     units = {
         PurePosixPath(s.path).name: s
@@ -100,6 +101,8 @@ def make_plan(
     }
     if units or any(unit.get("NeedDaemonReload") == "yes" for unit in seen.units.values()):
         steps.append(Reload())
+    # Where the timer stays its job must know the new place first, or it could write to the old one again.
+    steps += [step for step in stopped if not step.timer]
     moved = seen.manifest.stores.get(store.name, {}).get("db", store.db) != store.db
     if fresh or moved or seen.newest_set is None or store.sets in made:
         steps.append(FirstBackup(store))
@@ -140,7 +143,7 @@ def edited(files: Iterable[str], seen: Observed) -> list[str]:
         if path in seen.texts
         and path in seen.manifest.files
         and path != str(SETTINGS_FILE)
-        and not path.endswith("/ping-url")
+        and not path.endswith(("/ping-url", ".secret"))
         and not seen.manifest.wrote(path, seen.texts[path])
     ]
 

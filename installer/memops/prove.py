@@ -109,7 +109,7 @@ def textfile(store: Store, say: Callable[[str], None]) -> list[str]:
     """The metrics job, where there is one, writes the store's figures."""
     if not store.textfile:
         return []
-    host.run("systemctl", "start", METRICS_UNITS[0], ok=None)
+    systemd.start(METRICS_UNITS[0])
     written = f'memops_status{{store="{store.name}"}}' in (host.read(store.textfile) or "")
     if not written:
         return [f"{store.textfile} does not hold the figures: journalctl -u {METRICS_UNITS[0]}"]

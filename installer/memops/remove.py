@@ -98,13 +98,15 @@ def one_store_plan(store: Store) -> tuple[Step, ...]:
     files |= {path: manifest.entry(file) for path, file in written.items()}
     left = {name: entry for name, entry in old.stores.items() if name != store.name}
     record = manifest.Manifest(files, old.directories, old.users, left)
+    stopped = plan.stopped_textfiles(old, render.textfiles(stores))
     return (
         StopUnits(store.timers, (*(store.unit(job) for job in store.jobs), f"{store.ping_unit}*.service")),
-        *plan.stopped_textfiles(old, render.textfiles(stores)),
+        *(step for step in stopped if step.timer),
         *(_remove(path, texts[path], edited=path in changed) for path in gone if path in texts),
         *(WriteFile(path, file, texts.get(path)) for path, file in written.items()),
         WriteFile(manifest.PATH, render.File(record.text(), 0o600), old_text, 0o600),
         Reload(),
+        *(step for step in stopped if not step.timer),
         _remove(store.seal_record, host.read(store.seal_record) or "", edited=False),
         *(RemoveDirectory(path) for path in (f"/etc/memops/{store.name}", store.state, store.incoming)),
     )

@@ -119,7 +119,7 @@ def sql(template_name: str, store: Store, **values: str) -> str:
 
 def store_files(store: Store) -> dict[str, File]:
     """Everything that is one store's own: path → file."""
-    units = [store.unit(job) for job in store.jobs] + list(store.timers)
+    units = [*(store.unit(job) for job in store.jobs), *store.timers, *store.optional_units]
     files = {
         f"{UNIT_DIRECTORY}/{name}": template(_template_of(name, store), store=store, lib=LIBRARY) for name in units
     }
@@ -182,12 +182,20 @@ def textfiles(stores: Mapping[str, Store]) -> dict[str, list[str]]:
 
 
 def all_files(
-    stores: Mapping[str, Store], users: Mapping[str, str], ping_urls: Mapping[str, str] | None = None
+    stores: Mapping[str, Store],
+    users: Mapping[str, str],
+    ping_urls: Mapping[str, str] | None = None,
+    part_keys: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, File]:
-    """Every file that memops installs for these stores. ``ping_urls``: a store's name → the URL it pings."""
+    """Every file that memops installs for these stores.
+
+    ping_urls: a store's name → the URL it pings. part_keys: a store's name → its parts' keys for their servers.
+    """
     files = shared_files(stores, users)
     for store in stores.values():
         files |= store_files(store)
     for name, url in (ping_urls or {}).items():
         files[stores[name].ping_file] = File(f"{url}\n", 0o600, name)
+    for name, keys in (part_keys or {}).items():
+        files |= {stores[name].secret_file(part): File(f"{key}\n", 0o600, name) for part, key in keys.items()}
     return dict(sorted(files.items()))

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from memops import parts, survey
+from memops import offsite, records, survey
 from memops.errors import MemopsError, UsageError
+from memops.parts import Part, named
 
 SETTINGS_FILE = Path("/etc/memops/memops.toml")
 LIBRARY = "/usr/local/lib/memops"
@@ -20,6 +21,7 @@ DEFAULT_USER = "agent"
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,30}\$?|[0-9]{1,10}")
 _MAIL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+=-]{0,63}(@[A-Za-z0-9][A-Za-z0-9.-]{0,250})?")
+_UNIT = re.compile(r"[A-Za-z0-9:_.@-]{1,200}\.service")
 _DAYS = re.compile(r"([0-9]{1,5}) ?(?:d|days?)?")
 
 
@@ -31,10 +33,10 @@ class Store:
     counts from: ``created`` or ``superseded``. ``sandbox`` is ``strict``, or ``reduced`` where the machine cannot give
     a service namespaces of its own (decided by a probe, not by the owner). ``mail_to`` is who is told of
     a failed job. ``ping`` names the jobs that ping a monitoring service, whose URL is a secret in ``ping_file``.
-    ``textfile`` is where a timer writes the figures for node_exporter. ``parts`` are what is backed up with the store, each
-    ``KIND=SOURCE`` (see parts.py). ``agent_unit`` is stopped while the parts are copied. The ``keep_`` numbers are days,
-    weeks and months. ``offsite`` is where each good set is handed to, ``restic=REPOSITORY`` or ``rclone=REMOTE:PATH``, with
-    its secrets in root's file ``offsite_env``.
+    ``textfile`` is where a timer writes the figures for node_exporter. ``parts`` are what is backed up with the store,
+    each ``KIND=SOURCE`` (see parts.py), and ``secrets`` name those whose server wants a key. ``agent_unit`` is stopped
+    while the parts are copied. The ``keep_`` numbers are days, weeks and months. ``offsite`` is where each good set is
+    handed to, ``restic=REPOSITORY`` or ``rclone=REMOTE:PATH``, with its secrets in root's file ``offsite_env``.
     """
 
     name: str = "default"
@@ -51,11 +53,11 @@ class Store:
     ping: str = ""
     textfile: str = ""
     parts: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
     agent_unit: str = ""
     keep_daily: int = 7
     keep_weekly: int = 4
     keep_monthly: int = 6
-    drill_at: str = "weekly"
     prune_without_backup: bool = False
     offsite: str = ""
     offsite_env: str = ""
@@ -106,11 +108,26 @@ class Store:
         return "/run/memops/incoming" if self.strict else self.incoming
 
     @property
-    def all_parts(self) -> tuple[parts.Part, ...]:
+    def all_parts(self) -> tuple[Part, ...]:
         """The further parts, named."""
-        return parts.named(self.parts)
+        return named(self.parts)
 
-    def seen_part(self, part: parts.Part) -> str:
+    @property
+    def local_parts(self) -> tuple[Part, ...]:
+        """Those that are files of the owner's."""
+        return tuple(part for part in self.all_parts if not part.server)
+
+    @property
+    def server_parts(self) -> tuple[Part, ...]:
+        """Those that a server keeps."""
+        return tuple(part for part in self.all_parts if part.server)
+
+    @property
+    def part_directories(self) -> tuple[str, ...]:
+        """Where the local parts are, other than beside the store."""
+        return tuple(sorted({part.directory for part in self.local_parts} - {self.directory}))
+
+    def seen_part(self, part: Part) -> str:
         """A further part as the store's jobs see it."""
         if part.server or not self.strict:
             return part.source
@@ -119,12 +136,12 @@ class Store:
     @property
     def state(self) -> str:
         """Where the jobs of the store's user keep their records."""
-        return f"{survey.STATE}/{self.name}"
+        return f"{records.STATE}/{self.name}"
 
     @property
     def seal_record(self) -> str:
         """The sealing job's record, written by root."""
-        return survey.seal_path(self.name)
+        return records.sets_path(self.name)
 
     @property
     def ping_file(self) -> str:
@@ -141,9 +158,24 @@ class Store:
         """How root tells one run of the prune unit what it may do."""
         return f"/run/memops/prune-{self.name}.json"
 
+    @property
+    def backup_mode_file(self) -> str:
+        """How root tells one run of the backup what it may do."""
+        return f"/run/memops/backup-{self.name}.json"
+
+    def secret_file(self, part: str) -> str:
+        """The key of a part that a server keeps; root's alone."""
+        return f"/etc/memops/{self.name}/{part}.secret"
+
     def unit(self, job: str, kind: str = "service") -> str:
         """The unit's name: ``unit("prune")`` is memory-prune.service for the first store."""
         return survey.unit(self.name, job, kind)
+
+    @property
+    def optional_units(self) -> tuple[str, ...]:
+        """The service units that this store has because somebody asked for what they do."""
+        wanted = {"remote": self.server_parts, "pause": self.agent_unit, "offsite": self.offsite}
+        return tuple(self.unit(job) for job, asked in wanted.items() if asked)
 
     @property
     def jobs(self) -> tuple[str, ...]:
@@ -191,8 +223,9 @@ def check(store: Store) -> None:
     if not _USER.fullmatch(store.user):
         raise UsageError(f"{store.user!r} cannot be a user's name.", "Name the user that runs your agent: --user NAME.")
     for option, path in (("--db", store.db), ("--backup-dir", store.backup_dir)):
-        _check_path(option, path)
+        check_path(option, path)
     _check_textfile(store.textfile)
+    _check_backups(store)
     for option, value, allowed in (
         ("--journal-mode", store.journal_mode, ("wal", "keep")),
         ("--history-from", store.history_from, ("created", "superseded")),
@@ -215,10 +248,27 @@ def check(store: Store) -> None:
             )
 
 
+def _check_backups(store: Store) -> None:
+    for period in ("daily", "weekly", "monthly"):
+        if not 0 <= getattr(store, f"keep_{period}") <= 10_000:
+            raise UsageError(f"--keep-{period} takes a number of sets.", f"Type for example --keep-{period} 7.")
+    if not all(isinstance(text, str) and text for text in (*store.parts, *store.secrets)):
+        raise UsageError("parts and secrets are lists of words.", "Type: memops install --with KIND=PATH")
+    names = {part.name for part in store.server_parts}
+    if unknown := sorted(set(store.secrets) - names):
+        hint = f"Type one of: {', '.join(sorted(names))}" if names else "Name the part first: --with KIND=URL"
+        raise UsageError(f"--secret {unknown[0]}: no part of that name is kept by a server.", hint)
+    if store.agent_unit and not _UNIT.fullmatch(store.agent_unit):
+        raise UsageError(
+            f"--agent-unit {store.agent_unit!r} is no service's name.", "Type for example --agent-unit agent.service"
+        )
+    offsite.check_text(store.offsite, store.offsite_env)
+
+
 def _check_textfile(path: str) -> None:
     if not path:
         return
-    _check_path("--textfile", path)
+    check_path("--textfile", path)
     if not re.fullmatch(r"[^.].*\.prom", Path(path).name):
         raise UsageError(
             f"--textfile {path!r} does not end in .prom, and node_exporter reads only what does.",
@@ -226,7 +276,8 @@ def _check_textfile(path: str) -> None:
         )
 
 
-def _check_path(option: str, path: str) -> None:
+def check_path(option: str, path: str) -> None:
+    """Raise UsageError for a path that is none, or that a unit file could not carry."""
     if not path.startswith("/"):
         raise UsageError(f"{option} {path!r} is not an absolute path.", "Give the whole path, beginning with /.")
     odd = next((c for c in path if c in "\"'\\" or not (c.isprintable() or c == "\u00a0")), None)
@@ -291,9 +342,13 @@ def parse(text: str) -> dict[str, Store]:
         if unknown := set(table) - known:
             raise ValueError(f"[store.{name}] has an unknown key {min(unknown)!r}")
         default = Store(name=name)
-        if wrong := [key for key, value in table.items() if type(value) is not type(getattr(default, key))]:
+        # TOML has arrays, and what is frozen has tuples.
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in table.items()
+        }
+        if wrong := [key for key, value in values.items() if type(value) is not type(getattr(default, key))]:
             raise TypeError(f"[store.{name}] has a {wrong[0]} of another kind")
-        stores[name] = replace(default, **table)
+        stores[name] = replace(default, **values)
         check(stores[name])
     return stores
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from memops import debian, host, jobs, owner
+from memops import debian, host, jobs, owner, systemd
 from memops.errors import MemopsError
+from memops.render import METRICS_UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -228,7 +229,7 @@ class FirstBackup:
         before = set(Path(self.store.sets).iterdir())
         undo("remove the first backup", lambda: self._remove(before))
         unit = self.store.unit("backup")
-        ran = host.run("systemctl", "start", unit, timeout=4 * 3600, ok=None)
+        ran = systemd.start(unit)
         seal = jobs.seal_record(self.store)
         if ran.code or seal is None or seal["seal"].get("result") != "done":
             raise MemopsError(
@@ -314,6 +315,8 @@ class StopTextfile:
         if self.timer:
             undo(f"enable {self.timer} again", lambda: host.run("systemctl", "enable", "--now", self.timer))
             host.run("systemctl", "disable", "--now", self.timer, ok=None)
+        # A run under way would write the file once more.
+        host.run("systemctl", "stop", METRICS_UNITS[0], ok=None)
         if (host.read(self.path) or "").startswith("# HELP memops_"):
             host.remove(self.path)
         return ""

@@ -66,6 +66,16 @@ def verify(files: Mapping[str, str]) -> None:
         raise MemopsError(f"systemd does not accept the units: {ran.said}", "Please report this with your memops.toml.")
 
 
+def start(unit: str, timeout: float = 4 * 3600) -> host.Ran:
+    """Start a oneshot service and wait for its end. A run under way, perhaps of an older unit, is waited for first.
+
+    timeout: seconds for each of them. Returns what systemctl said, whose code is not 0 when the job failed.
+    """
+    if show([unit], "ActiveState")[unit]["ActiveState"] == "activating":
+        host.run("systemctl", "start", "--", unit, timeout=timeout, ok=None)  # joins that run
+    return host.run("systemctl", "start", "--", unit, timeout=timeout, ok=None)
+
+
 def exposure(unit: str) -> float | None:
     """How exposed a loaded service is, 0 (best) to 10, by ``systemd-analyze security``; None when it does not say."""
     ran = host.run("systemd-analyze", "security", "--no-pager", "--", unit, ok=None)

@@ -155,6 +155,7 @@ def our_command(directory: Path) -> list[str]:
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir()
     for name, text in assets.jobs().items():
+        (lib / name).parent.mkdir(exist_ok=True)
         (lib / name).write_text(text)
     (lib / "prune.sql").write_text(sql("prune", Store()))
     return [sys.executable, "-I", *f"{lib}/prune.py --store STORE --sql {lib}/prune.sql --state {state}".split()]

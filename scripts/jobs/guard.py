@@ -10,13 +10,19 @@ import json
 import os
 import re
 import stat
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import job
 
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
-def read_mode(path: str | None, now: float) -> str:
-    """The mode root asks for, ``report`` or ``allow-large``, else ``""``.
+
+PRUNE_MODES: Final = ("report", "allow-large")
+
+
+def read_mode(path: str | None, now: float, modes: Collection[str] = PRUNE_MODES) -> str:
+    """The mode root asks for, one of ``modes``, else ``""``.
 
     Obeyed only from a file that is root's alone, and until the time it names, at most ten minutes ahead.
     """
@@ -37,7 +43,7 @@ def read_mode(path: str | None, now: float) -> str:
             mode, until = asked["mode"], float(asked["until"])
         except (ValueError, TypeError, KeyError):
             return ""
-    return str(mode) if mode in ("report", "allow-large") and now < until <= now + 600 else ""
+    return str(mode) if mode in modes and now < until <= now + 600 else ""
 
 
 def last_run(state: str) -> str | None:

@@ -1,232 +1,68 @@
 """The second half of a backup, run as root without a capability: a set out of what the store's owner left in incoming.
 
-Nothing in the incoming directory is trusted. The copy is copied once more, into a file that only root can reach, and
-that file is verified: a whole database (integrity_check) that holds what the store held (memory.json), since a copy
-that broke off answers ``ok`` too. The manifest comes last, then one rename; until then there is no set.
+Nothing in the incoming directory is trusted. The copies are copied once more, into files that only root can reach, and
+those are verified: each is whole, and holds what its claim says the source held, since a copy that broke off answers
+``ok`` to SQLite's integrity_check, too. The manifest comes last, then one rename; until then there is no set.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import shutil
 import sqlite3
-import stat
 import sys
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn, TypeVar
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-import store
-
 import census
+import claims
+import guard
 import job
+import kinds
+import pairs
+import parts
+import retention
+import setstate
+import takeover
+from kinds import sqlite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-T = TypeVar("T")
+    from collections.abc import Sequence
 
 MANIFEST: Final = "manifest.json"
 PARTIAL: Final = ".partial-"
-CHUNK: Final = 1 << 20
-ENDING: Final = ("start", "end", "result", "exit", "message", "invocation")
-"""What the state file takes over from the record of a run."""
-
-SLACK: Final = 100
-"""Rows, besides one in a hundred, that a table may lie outside the two counts of a store that was written to."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Claim:
-    """What memory.json says of the snapshot, checked for form only."""
+@dataclass(frozen=True)
+class Order:
+    """What is asked of a run: whose set, of which parts, where, and what becomes of the older ones."""
 
-    taken_at: str
-    size: int
-    exact: bool
-    before: census.Census
-    after: census.Census
-    violations: int | None
-
-
-def read_claim(directory: int) -> Claim:
-    """Read memory.json in the incoming ``directory``. Raises JobError when it is not of the form snapshot.py writes."""
-    descriptor, size = open_incoming(directory, census.CLAIM)
-    with os.fdopen(descriptor, "rb") as file:
-        if size > census.CLAIM_LIMIT:
-            raise job.JobError(f"{census.CLAIM} is larger than a snapshot writes it")
-        text = file.read(census.CLAIM_LIMIT + 1)
-    try:
-        claim = json.loads(text)
-        if _field(claim, "version", int) != 1:
-            raise job.JobError(f"{census.CLAIM} is of a version that this memops does not know")
-        taken_at = _field(claim, "taken_at", str)
-        datetime.strptime(taken_at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-        if len(taken_at) != 20 or not taken_at.isascii():
-            raise ValueError("taken_at is not a time as a snapshot writes it")
-        return Claim(
-            taken_at,
-            _field(claim, "size", int),
-            _field(claim, "exact", bool),
-            _census(_field(claim, "before", dict)),
-            _census(_field(claim, "after", dict)),
-            None if claim.get("foreign_key_violations") is None else _field(claim, "foreign_key_violations", int),
-        )
-    except (ValueError, RecursionError) as error:
-        raise job.JobError(f"{census.CLAIM} cannot be read: {store.printable(error, 100)}") from error
+    name: str
+    incoming: str
+    sets: str
+    parts: Sequence[parts.Part]
+    keep: retention.Keep
+    state: str
+    accept_loss: bool
 
 
-def _field(value: object, key: str, kind: type[T]) -> T:
-    found = value.get(key) if isinstance(value, dict) else None
-    if type(found) is not kind:  # isinstance would take true for a number
-        raise ValueError(f"{key} is not of type {kind.__name__}")
-    if isinstance(found, int) and abs(found) >= 1 << 63:
-        raise ValueError(f"{key} is too large")
-    return found
+def seal(order: Order, limit: census.Limit) -> job.Outcome:
+    """Make a set of the snapshot, then let old ones go. Raises JobError, OSError; then there is no new set.
 
-
-def _census(value: dict[str, object]) -> census.Census:
-    rows: dict[str, object] = _field(value, "rows", dict)
-    uncounted: list[object] = _field(value, "uncounted", list)
-    return census.Census(
-        {name: _field(rows, name, int) for name in rows},
-        [str(name) for name in uncounted],
-        _field(value, "schema_sha256", str),
-        _field(value, "user_version", int),
-    )
-
-
-def open_incoming(directory: int, name: str) -> tuple[int, int]:
-    """Open a file that somebody else may swap at any time; return its descriptor and size."""
-    try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
-    except FileNotFoundError:
-        raise job.JobError(f"there is no finished snapshot: {name} is missing") from None
-    except OSError as error:
-        what = "is a link" if error.errno == errno.ELOOP else f"cannot be opened: {error.strerror}"
-        raise job.JobError(f"{name} in the incoming directory {what}") from error
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-        os.close(descriptor)
-        raise job.JobError(f"{name} in the incoming directory is not a file of its own")
-    return descriptor, status.st_size
-
-
-def take_over(incoming: int, staging: int, size: int, limit: census.Limit) -> str:
-    """Copy memory.db, which must have ``size`` bytes, into ``staging``; return the copy's sha256."""
-    for suffix in ("-journal", "-wal", "-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            os.stat(census.DATABASE + suffix, dir_fd=incoming, follow_symlinks=False)
-            raise job.JobError(f"the snapshot is unfinished: there is a {census.DATABASE}{suffix}")
-    source, found = open_incoming(incoming, census.DATABASE)
-    try:
-        if found != size or size == 0:
-            raise job.JobError(f"{census.DATABASE} has {found:,} bytes, and {census.CLAIM} says {size:,}")
-        free = census.free_bytes(staging)
-        if size > free:
-            raise job.JobError(
-                f"no room for the set: it needs {census.amount(size)},"
-                f" and {census.amount(max(free, 0))} may be used on the disk of the backups"
-            )
-        digest = hashlib.sha256()
-        with create(staging, census.DATABASE) as target:
-            left = size
-            while left and (chunk := os.read(source, min(CHUNK, left))):
-                digest.update(chunk)
-                target.write(chunk)
-                left -= len(chunk)
-                limit.check()
-        if left or os.fstat(source).st_size != size:
-            raise job.JobError(f"{census.DATABASE} changed while it was copied")
-        return digest.hexdigest()
-    finally:
-        os.close(source)
-
-
-@contextlib.contextmanager
-def create(directory: int, name: str) -> Iterator[BinaryIO]:
-    """A new file ``name``, mode 0600, on the disk for good at the end."""
-    descriptor = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=directory)
-    with os.fdopen(descriptor, "wb") as file:
-        yield file
-        file.flush()
-        os.fsync(descriptor)
-
-
-def verify(path: str, claim: Claim, limit: census.Limit) -> tuple[census.Census, int | None]:
-    """Verify the database ``path``, which nobody else can reach, against ``claim``.
-
-    Returns its census and its foreign-key violations. Raises JobError with the first thing that is wrong.
+    But for the guard's JobError: there is the set, and the older ones stay.
     """
-    with open(path, "rb") as file:
-        header = file.read(20)
-    # A copy by VACUUM INTO keeps a rollback journal; one in WAL mode (2, 2) would grow files beside it when opened.
-    if header[:16] != b"SQLite format 3\0" or header[18:] != b"\1\1":
-        raise job.JobError("the copy is not a database as VACUUM INTO writes it")
-    try:
-        with contextlib.closing(
-            # Not mode=ro or immutable: of a database it cannot write, SQLite leaves the CHECK constraints unchecked.
-            sqlite3.connect(f"file:{quote(path)}?mode=rw", uri=True, isolation_level=None)
-        ) as connection:
-            # No honest value is longer than the file, and no function may make one.
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(claim.size, CHUNK))
-            for pragma in ("query_only = ON", "trusted_schema = OFF", "cell_size_check = ON"):
-                connection.execute(f"PRAGMA {pragma}")
-            with limit.on(connection):
-                return _verify(connection, claim)
-    except (sqlite3.Error, MemoryError) as error:
-        raise job.JobError(f"the copy cannot be verified (SQLite: {store.printable(error, 200)})") from error
-
-
-def _verify(connection: sqlite3.Connection, claim: Claim) -> tuple[census.Census, int | None]:
-    pages, page_size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
-    if pages * page_size != claim.size:
-        raise job.JobError(f"the copy is cut off: {pages:,} pages of {page_size:,} bytes in {claim.size:,} bytes")
-    answers = connection.execute("PRAGMA integrity_check(1)").fetchall()
-    if answers != [("ok",)]:
-        raise job.JobError(f"the copy is damaged (integrity_check: {store.printable(answers[0][0], 200)})")
-    found, violations = census.take(connection), census.violations(connection)
-    if reason := difference(claim, found, violations):
-        raise job.JobError(f"the copy is not what the store was: {reason}")
-    return found, violations
-
-
-def difference(claim: Claim, found: census.Census, violations: int | None) -> str | None:
-    """What speaks against ``found`` being a copy of the store that ``claim`` describes, or None."""
-    ends = (claim.before,) if claim.exact else (claim.before, claim.after)
-    if found.schema_sha256 not in [end.schema_sha256 for end in ends]:
-        return f"another schema, with {len(found.rows)} tables where the store had {len(claim.before.rows)}"
-    if found.user_version not in [end.user_version for end in ends]:
-        return f"user_version {found.user_version}, where the store had {claim.before.user_version}"
-    for table in sorted({*found.rows, *(name for end in ends for name in end.rows)}):
-        counts = [end.rows.get(table, 0) for end in ends]
-        low, high = min(counts), max(counts)
-        if not claim.exact:
-            slack = SLACK + high // 100
-            low, high = max(low - slack, min(low, 1)), high + slack
-        rows = found.rows.get(table, 0)
-        if not low <= rows <= high:
-            span = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-            return f"{rows:,} rows in {store.printable(table)}, where the store had {span}"
-    if claim.exact and violations != claim.violations:
-        return f"{violations} foreign-key violations, where the store had {claim.violations}"
-    return None
-
-
-def seal(name: str, incoming_path: str, sets_path: str, limit: census.Limit) -> job.Outcome:
-    """Make a set of the snapshot in ``incoming_path``. Raises JobError, OSError; then there is no new set."""
     clock = time.monotonic()
     with contextlib.ExitStack() as stack:
-        sets = _opened(stack, sets_path)
+        sets = _opened(stack, order.sets)
         status = os.fstat(sets)
         if status.st_uid != os.geteuid() or status.st_mode & 0o022:
             raise job.JobError("others may write to the directory of the sets, so nothing in it would be proof")
@@ -235,39 +71,28 @@ def seal(name: str, incoming_path: str, sets_path: str, limit: census.Limit) -> 
         except BlockingIOError:
             raise job.JobError("another backup of this store is being sealed") from None
         remove_leftovers(sets)
-        incoming = _opened(stack, incoming_path)
-        claim = read_claim(incoming)
+        incoming = _opened(stack, order.incoming)
         partial = PARTIAL + os.urandom(8).hex()
         os.mkdir(partial, 0o700, dir_fd=sets)
         try:
-            path = os.path.join(os.path.abspath(sets_path), partial)
+            path = os.path.join(os.path.abspath(order.sets), partial)
             staging = _opened(stack, path)
-            digest = take_over(incoming, staging, claim.size, limit)
-            database = os.path.join(path, census.DATABASE)
-            found, violations = limit.run(lambda: verify(database, claim, limit))
-            if os.listdir(staging) != [census.DATABASE]:
-                raise job.JobError("verifying the copy left files beside it")
+            entries = take_over(order, incoming, staging, limit)
+            verified = limit.run(lambda: [verify(path, entry, limit) for entry in entries])
+            matched = limit.run(lambda: match(path, verified))
+            require_untouched(path, verified)
             new, sealed_at = next_name(sets)
-            part = {
-                "kind": "sqlite",
-                "name": census.DATABASE,
-                "file": census.DATABASE,
-                "size": claim.size,
-                "sha256": digest,
-                "taken_at": claim.taken_at,
-                "exact": claim.exact,
-                **dataclasses.asdict(found),
-                "foreign_key_violations": violations,
-            }
             manifest = {
                 "version": 1,
-                "store": name,
+                "store": order.name,
                 "set": new,
                 "sealed_at": sealed_at,
                 "sqlite": sqlite3.sqlite_version,
-                "parts": [part],
+                "skew_seconds": skew(verified),
+                "parts": verified,
+                "pairs": matched,
             }
-            with create(staging, MANIFEST) as file:
+            with takeover.create(staging, MANIFEST) as file:
                 file.write((json.dumps(manifest, indent=1) + "\n").encode())
             os.fsync(staging)
             limit.check()
@@ -278,16 +103,97 @@ def seal(name: str, incoming_path: str, sets_path: str, limit: census.Limit) -> 
                 _explain(error)
             raise
         os.fsync(sets)
-        for taken in (census.CLAIM, census.DATABASE):
+        for name in ("memory", *(part.name for part in order.parts)):
             with contextlib.suppress(OSError):
-                os.unlink(taken, dir_fd=incoming)
-    rows = sum(found.rows.values())
-    note = f", {violations:,} foreign-key violations{' as in the store' * claim.exact}" if violations else ""
-    return job.Outcome(
-        f"set {new} sealed: {rows:,} rows, {census.amount(claim.size)}, verified,"
-        f" {time.monotonic() - clock:.1f} s{note}",
-        {"set": new, "sealed_at": sealed_at, "bytes": claim.size, "rows": rows},
-    )
+                parts.empty(incoming, name)
+        counts = summary(manifest)
+        rotated = retention.after_seal(sets, manifest, order.keep, order.state, accept_loss=order.accept_loss)
+    message = f"set {new} sealed: {words(manifest, counts)}, verified, {time.monotonic() - clock:.1f} s{rotated.words}"
+    if rotated.held:
+        raise job.JobError(message, job.GUARD, counts)
+    return job.Outcome(message, counts)
+
+
+def take_over(order: Order, incoming: int, staging: int, limit: census.Limit) -> list[dict[str, Any]]:
+    """Copy all parts into ``staging``; returns their entries for the manifest, each with its ``claim``."""
+    claim = claims.read(incoming, census.CLAIM)
+    for suffix in ("-journal", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(census.DATABASE + suffix, dir_fd=incoming, follow_symlinks=False)
+            raise job.JobError(f"the snapshot is unfinished: there is a {census.DATABASE}{suffix}")
+    room = takeover.Room(staging)
+    size = sqlite.read_claim(claim).size
+    main = {"kind": "sqlite", "name": census.DATABASE, "file": census.DATABASE, "taken_at": claim["taken_at"]}
+    copied = takeover.copy_file(incoming, staging, census.DATABASE, room, limit, size)
+    entries = [{**main, "exact": claim["exact"], **copied, "claim": claim}]
+    for part in order.parts:
+        with parts.naming(part.name):
+            claim = claims.read(incoming, f"{part.name}.json")
+            files, directories = takeover.copy_tree(incoming, staging, part.name, room, limit)
+            entry = {"kind": part.kind, "name": part.name, "source": part.source, "taken_at": claim["taken_at"]}
+            entry |= {"exact": claim.get("exact") is True, "files": files, "directories": directories}
+            entries.append({**entry, "claim": claim})
+    return entries
+
+
+def verify(path: str, entry: dict[str, Any], limit: census.Limit) -> dict[str, Any]:
+    """Verify one part below ``path`` by its kind; returns its entry as the manifest has it. Raises JobError."""
+    claim = {**entry["claim"], **({"file": entry["file"]} if "file" in entry else {})}
+    entry = {key: value for key, value in entry.items() if key != "claim"}
+    if entry["name"] == census.DATABASE:
+        found = sqlite.verify(path, claim, limit)
+        return {**entry, **{key: value for key, value in found.items() if key != "counts"}}
+    with parts.naming(entry["name"]):
+        return {**entry, **kinds.load(entry["kind"]).verify(os.path.join(path, entry["name"]), claim, limit)}
+
+
+def match(path: str, entries: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Compare the ids of the parts that know theirs."""
+    if len(entries) < 2:
+        return None
+    found = {}
+    for entry in entries:
+        here = path if entry["name"] == census.DATABASE else os.path.join(path, entry["name"])
+        with parts.naming(entry["name"]):
+            if (ids := kinds.load(entry["kind"]).ids(here)) is not None:
+                found[entry["name"]] = ids
+    return pairs.compare(found)
+
+
+def require_untouched(path: str, entries: Sequence[dict[str, Any]]) -> None:
+    """Raise JobError when opening the parts left anything beside them."""
+    meant = {census.DATABASE}
+    for entry in entries:
+        meant |= {*entry.get("files", ()), *entry.get("directories", ())}
+    if takeover.listing(path) != meant:
+        raise job.JobError("verifying the copy left files beside it")
+
+
+def skew(entries: Sequence[dict[str, Any]]) -> int:
+    """Seconds between the first and the last copy."""
+    moments = [datetime.fromisoformat(entry["taken_at"]).timestamp() for entry in entries]
+    return int(max(moments) - min(moments))
+
+
+def summary(manifest: dict[str, Any]) -> dict[str, Any]:
+    """What the state file says of a set."""
+    main, *further = manifest["parts"]
+    size = main["size"] + sum(file["size"] for part in further for file in part["files"].values())
+    counts = {"set": manifest["set"], "sealed_at": manifest["sealed_at"], "bytes": size}
+    counts |= {"rows": sum(main["rows"].values())}
+    return {**counts, "parts": 1 + len(further)} if further else counts
+
+
+def words(manifest: dict[str, Any], counts: dict[str, Any]) -> str:
+    """What is in a set, for the job's line."""
+    main, *further = manifest["parts"]
+    text = f"{counts['rows']:,} rows, {census.amount(counts['bytes'])}"
+    if further:
+        text += f" in {1 + len(further)} parts, {manifest['skew_seconds']} s apart{pairs.words(manifest['pairs'])}"
+    broken = main["foreign_key_violations"]
+    if broken:
+        text += f", {broken:,} foreign-key violations{' as in the store' * main['exact']}"
+    return text
 
 
 def _opened(stack: contextlib.ExitStack, path: str) -> int:
@@ -322,15 +228,13 @@ def next_name(sets: int) -> tuple[str, str]:
 
 def write_state(path: str, record: dict[str, Any]) -> None:
     """Note the end of a run in the state file, which also names the newest set; the rest of it stays as it is."""
-    state: dict[str, Any] = {}
-    with contextlib.suppress(FileNotFoundError, ValueError), open(path, encoding="utf-8") as file:
-        found = json.load(file)
-        state = found if isinstance(found, dict) else {}
-    done = record["counts"]
-    state["version"] = 1
-    state["seal"] = {"set": done.get("set"), **{key: record[key] for key in ENDING}}
-    state["newest"] = done or state.get("newest")
-    job.replace_file(path, json.dumps(state, indent=1) + "\n", 0o644)
+
+    def change(state: dict[str, Any]) -> None:
+        done = record["counts"]
+        state["seal"] = {"set": done.get("set"), **{key: record[key] for key in setstate.ENDING}}
+        state["newest"] = done or state.get("newest")
+
+    setstate.update(path, change)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -340,13 +244,26 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--incoming", required=True, help="the directory with the snapshot")
     parser.add_argument("--sets", required=True, help="the directory of the sets")
     parser.add_argument("--state-file", required=True, help="the file that names the newest set")
+    parser.add_argument("--mode-file", help="root's word for this run")
     parser.add_argument("--deadline", type=float, default=census.DEADLINE, help="seconds this may take")
+    parts.add_argument(parser)
+    for period in ("daily", "weekly", "monthly"):
+        parser.add_argument(f"--keep-{period}", type=int, default=0, help="sets to keep; all 0: all of them")
     options = parser.parse_args(argv)
     os.umask(0o077)
     limit = census.Limit(options.deadline)
+    order = Order(
+        options.name,
+        options.incoming,
+        options.sets,
+        [parts.Part(*words) for words in options.part],
+        retention.Keep(options.keep_daily, options.keep_weekly, options.keep_monthly),
+        options.state_file,
+        guard.read_mode(options.mode_file, time.time(), ("accept-loss",)) == "accept-loss",
+    )
     return job.run_recorded(
         "backup",
-        lambda: seal(options.name, options.incoming, options.sets, limit),
+        lambda: seal(order, limit),
         lambda record: write_state(options.state_file, record),
     )
 

@@ -1,7 +1,8 @@
 """Root's record of a store's sets, STORE.sets.json: who changes it changes it here.
 
-Keys: version, seal (the sealing job's last run), newest (the newest set), drill (the last drill), verified (set → when it was
-verified again, and how that went), loss (the set that a much smaller one is compared with until somebody accepts that).
+Keys: version, seal (the sealing job's last run), newest (the newest set), drill and offsite (their last runs), verified
+(set → when it was verified again, and how that went), loss (the set that a much smaller one is compared with until
+somebody accepts that).
 """
 
 from __future__ import annotations

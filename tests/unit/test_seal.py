@@ -19,8 +19,10 @@ import pytest
 import backup_case
 import census
 import job
+import retention
 import seal
 from backup_case import AGENT
+from kinds import sqlite
 
 
 @pytest.fixture
@@ -225,14 +227,16 @@ def test_a_disk_that_fills_up_leaves_the_earlier_sets(case, monkeypatch):
     case.fill(15_000)
     with backup_case.small_disk(case.sets, "10m"), limit(60) as running:
         monkeypatch.setattr(census, "RESERVE", -(1 << 40))
+        places = (str(case.incoming), str(case.sets))
+        order = seal.Order("default", *places, (), retention.Keep(), str(case.state_file), accept_loss=False)
         for expected in ("done", "failed"):
             assert case.snapshot().returncode == 0
             if expected == "done":
-                seal.seal("default", str(case.incoming), str(case.sets), running)
+                seal.seal(order, running)
                 before = case.digest()
             else:
                 with pytest.raises(job.JobError, match="the disk of the backups is full"):
-                    seal.seal("default", str(case.incoming), str(case.sets), running)
+                    seal.seal(order, running)
         assert case.digest() == before
         assert len(case.whole_sets()) == 1
 
@@ -258,9 +262,9 @@ def test_memory_stays_small(case):
     assert len(case.whole_sets()) == 1
 
 
-def claim(before: int, after: int, *, exact: bool = False) -> seal.Claim:
+def claim(before: int, after: int, *, exact: bool = False) -> sqlite.Claim:
     ends = [census.Census({"memory": rows, "notes": 0}, [], "hash", 1) for rows in (before, after)]
-    return seal.Claim("2026-11-30T23:30:00Z", 4096, exact, ends[0], ends[1], 0)
+    return sqlite.Claim(4096, exact, ends[0], ends[1], 0)
 
 
 @pytest.mark.parametrize(
@@ -279,14 +283,14 @@ def claim(before: int, after: int, *, exact: bool = False) -> seal.Claim:
 )
 def test_the_rows_of_a_copy_lie_between_the_two_counts(stated, rows, accepted):
     found = census.Census({"memory": rows, "notes": 0}, [], "hash", 1)
-    assert (seal.difference(stated, found, 0) is None) is accepted
+    assert (sqlite.difference(stated, found, 0) is None) is accepted
 
 
 def test_a_missing_table_a_schema_and_a_version_make_a_difference():
     stated = claim(5, 5, exact=True)
     same = stated.before
-    assert seal.difference(stated, same, 0) is None
-    assert "0 rows in memory" in str(seal.difference(stated, census.Census({"notes": 0}, [], "hash", 1), 0))
-    assert "another schema" in str(seal.difference(stated, census.Census(same.rows, [], "other", 1), 0))
-    assert "user_version 2" in str(seal.difference(stated, census.Census(same.rows, [], "hash", 2), 0))
-    assert "1 foreign-key" in str(seal.difference(stated, same, 1))
+    assert sqlite.difference(stated, same, 0) is None
+    assert "0 rows in memory" in str(sqlite.difference(stated, census.Census({"notes": 0}, [], "hash", 1), 0))
+    assert "another schema" in str(sqlite.difference(stated, census.Census(same.rows, [], "other", 1), 0))
+    assert "user_version 2" in str(sqlite.difference(stated, census.Census(same.rows, [], "hash", 2), 0))
+    assert "1 foreign-key" in str(sqlite.difference(stated, same, 1))

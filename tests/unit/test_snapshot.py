@@ -13,8 +13,10 @@ import pytest
 
 import backup_case
 import census
+import claims
 import snapshot
 from backup_case import AGENT, Case
+from kinds import sqlite
 
 
 @pytest.fixture
@@ -109,11 +111,16 @@ def test_leftovers_go_and_links_are_not_followed(case):
     assert left(case) == ["memory.db", "memory.json"]
 
 
-def test_a_directory_in_the_way_is_named(case):
+def test_a_directory_in_the_way_goes_with_what_is_in_it_and_no_link_is_followed(case):
     case.fill(3)
+    kept = case.top / "kept"
+    kept.mkdir()
     (case.incoming / "memory.db").mkdir()
-    done = case.snapshot()
-    assert (done.returncode, "memory.db in the incoming directory is a directory" in done.stderr) == (1, True)
+    (case.incoming / "memory.db" / "link").symlink_to(kept)
+    os.chown(case.incoming / "memory.db", AGENT, 0)
+    assert case.snapshot().returncode == 0
+    assert left(case) == ["memory.db", "memory.json"]
+    assert kept.is_dir()
 
 
 def test_a_directory_named_like_a_uri_is_a_directory(case, here, monkeypatch):
@@ -127,7 +134,7 @@ def test_a_directory_named_like_a_uri_is_a_directory(case, here, monkeypatch):
 @pytest.mark.parametrize("lock", ["EXCLUSIVE", "IMMEDIATE"])
 def test_a_locked_store_ends_the_wait_but_a_writer_does_not_hinder(case, here, monkeypatch, lock):
     case.fill(50)
-    monkeypatch.setattr(snapshot, "LOCK_WAIT", 0.3)
+    monkeypatch.setattr(sqlite, "LOCK_WAIT", 0.3)
     with contextlib.closing(sqlite3.connect(case.source, isolation_level=None)) as agent:
         agent.execute(f"BEGIN {lock}")
         agent.execute("DELETE FROM memory")
@@ -198,9 +205,11 @@ def writer(case: Case):
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        yield
-        assert process.poll() is None
-        process.kill()
+        try:
+            yield
+            assert process.poll() is None
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize(("writes", "exact"), [(1, True), (3, False)])
@@ -208,14 +217,14 @@ def test_a_quick_copy_is_made_again_until_nobody_wrote_meanwhile(case, here, mon
     case.fill(10)
     copies = []
 
-    def copy_and_write(connection, target, copy=snapshot.vacuum_into):
+    def copy_and_write(connection, target, copy=sqlite.vacuum_into):
         copy(connection, target)
         copies.append(target)
         if len(copies) <= writes:
             with contextlib.closing(sqlite3.connect(case.source)) as agent, agent:
                 agent.execute("DELETE FROM memory WHERE id = (SELECT max(id) FROM memory)")
 
-    monkeypatch.setattr(snapshot, "vacuum_into", copy_and_write)
+    monkeypatch.setattr(sqlite, "vacuum_into", copy_and_write)
     code, output = here()
     claim = case.claim()
     assert (code, claim["exact"], len(copies)) == (0, exact, min(writes + 1, 3))
@@ -295,7 +304,7 @@ in two lines" VALUES (1);
 
 def test_a_list_of_tables_too_long_for_the_sealing_half_is_refused(case, here, monkeypatch):
     case.fill(3)
-    monkeypatch.setattr(census, "CLAIM_LIMIT", 100)
+    monkeypatch.setattr(claims, "LIMIT", 100)
     code, output = here()
     assert (code, "more tables than a backup can list" in output) == (1, True)
     assert left(case) == []

@@ -1,4 +1,4 @@
-"""The kinds of parts that a set can hold, one module each, with the same few operations. Adding one is adding a file."""
+"""The kinds of parts that a set can hold: one module each, with the same few operations. A new one is a new file."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Kind(Protocol):
     def snapshot(self, source: str, target: str, limit: census.Limit) -> dict[str, Any]:
         """Copy ``source`` into the empty directory ``target``, as the store's owner, and return the claim.
 
-        The claim is what JSON can carry: ``taken_at`` (``job.now()``), ``counts`` (what → how many), ``exact`` (nobody wrote
-        meanwhile), and the kind's own. Raises JobError, OSError, sqlite3.Error.
+        The claim is what JSON can carry: ``taken_at`` (``job.now()``), ``counts`` (what → how many), ``exact`` (nobody
+        wrote meanwhile), and the kind's own. Raises JobError, OSError, sqlite3.Error.
         """
 
     def verify(self, directory: str, claim: Mapping[str, Any], limit: census.Limit) -> dict[str, Any]:
         """Check a copy that nobody else can reach, and whose content is untrusted, against ``claim``.
 
-        Returns what the manifest says of it: ``counts`` and the kind's own; verifying once more takes that for the claim.
+        Returns what the manifest says of it: ``counts`` and the kind's own; verifying later takes that for the claim.
         Leaves no file behind. Raises JobError.
         """
 
@@ -39,8 +39,8 @@ class Kind(Protocol):
 
 
 def known() -> list[str]:
-    """The names of the kinds."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    """The names of the kinds; a module with an underscore before its name is what some of them share."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
 def load(kind: str) -> Kind:

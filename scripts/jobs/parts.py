@@ -1,0 +1,77 @@
+"""Further parts on their way into a set: a directory NAME and its claim NAME.json in the incoming directory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import claims
+import job
+import kinds
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    import census
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part as the units name it: its name in the set, its kind, and where it is."""
+
+    name: str
+    kind: str
+    source: str
+
+
+def add_argument(parser: argparse.ArgumentParser) -> None:
+    """Let a job take further parts."""
+    words = ("NAME", "KIND", "SOURCE")
+    parser.add_argument("--part", nargs=3, action="append", default=[], metavar=words, help="a further part")
+
+
+def empty(directory: int, name: str) -> None:
+    """Remove what earlier runs left of a part in the incoming ``directory``."""
+    for entry in os.listdir(directory):
+        if entry == name or entry.startswith((f"{name}.json", f"{name}.db")):
+            try:
+                os.unlink(entry, dir_fd=directory)
+            except IsADirectoryError:
+                shutil.rmtree(entry, dir_fd=directory)
+
+
+def take(incoming: str, directory: int, part: Part, limit: census.Limit) -> str:
+    """Copy a part into ``incoming``, open as ``directory``, and leave its claim beside it; returns a word on it.
+
+    Raises JobError, which names the part, and OSError.
+    """
+    os.mkdir(part.name, 0o750, dir_fd=directory)
+    target = os.path.join(os.path.abspath(incoming), part.name)
+    with naming(part.name):
+        claim = {"version": 1, "kind": part.kind, **kinds.load(part.kind).snapshot(part.source, target, limit)}
+        text = json.dumps(claim)
+        if len(text) > claims.LIMIT:
+            raise job.JobError("it has more in it than a backup can list")
+    limit.check()
+    job.replace_file(os.path.join(incoming, f"{part.name}.json"), text)
+    os.fsync(directory)
+    counts = ", ".join(f"{count:,} {what}" for what, count in list(claim.get("counts", {}).items())[:2])
+    return f"{part.name} ({counts})" if counts else part.name
+
+
+@contextlib.contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Let what goes wrong inside name the part."""
+    try:
+        yield
+    except job.JobError as error:
+        raise job.JobError(f"{name}: {error}", error.exit_code, error.counts) from error
+    except sqlite3.Error as error:
+        failure = job.explain(error)
+        raise job.JobError(f"{name}: {failure}", failure.exit_code) from error
