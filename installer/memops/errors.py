@@ -6,7 +6,8 @@
     ├── NotPermitted    4  this needs other rights
     └── NotProven       7  done, but a check afterwards did not hold
 
-5 (the store was locked) and 6 (the guard held) are a job's own exit codes, passed on.
+5 (the store was locked), 6 (the guard held) and 8 (no scheduled prune without a new backup) are a job's own exit codes,
+passed on.
 """
 
 from __future__ import annotations

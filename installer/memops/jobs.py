@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from memops import host, survey
+from memops import host, records
 from memops.store import printable
 
 if TYPE_CHECKING:
     from memops.settings import Store
 
-NotAllowed = survey.NotAllowed
-last_run = survey.last_run
+NotAllowed = records.NotAllowed
+last_run = records.last_run
 
 
 def run_records(store: Store) -> list[dict[str, Any]]:
     """The records of the jobs that run as the store's user, oldest first. Raises NotAllowed."""
-    return survey.run_records(f"{store.state}/runs.jsonl", printable)
+    return records.run_records(f"{store.state}/runs.jsonl", printable)
 
 
 def seal_record(store: Store) -> dict[str, Any] | None:
@@ -26,7 +26,7 @@ def seal_record(store: Store) -> dict[str, Any] | None:
     None where there is none, or a damaged one. Raises NotAllowed.
     """
     try:
-        return survey.seal_record(store.seal_record, printable)
+        return records.sets_record(store.seal_record, printable)
     except (ValueError, RecursionError):
         return None
 
@@ -34,7 +34,7 @@ def seal_record(store: Store) -> dict[str, Any] | None:
 def progress(store: Store) -> tuple[int, int] | None:
     """How far the running job is: done, total."""
     try:
-        found = json.loads(survey.read(f"{store.state}/progress.json") or "")
+        found = json.loads(records.read(f"{store.state}/progress.json") or "")
         done, total = found["done"], found["total"]
     except (ValueError, KeyError, TypeError, RecursionError, NotAllowed):
         return None

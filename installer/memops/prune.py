@@ -48,7 +48,7 @@ def run(store: Store, mode: str | None, progress: Callable[[int, int], None] | N
         raise MemopsError(
             f"The prune did not finish: {record['message']}",
             f"See: journalctl -u {unit}",
-            code if code in (5, 6) else 1,
+            code if code in (5, 6, 8) else 1,
         )
     return record
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import records
 import survey
 from store import printable
 
@@ -32,6 +33,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LINES: Final = 10
+
+MEANING: Final = {
+    "pause": "does the agent run?",
+    "remote": "so there is no new backup",
+    "drill": "so nothing proves that the newest backup can be restored",
+    "offsite": "so the newest backup is on this machine only",
+}
+"""What the failure of a job comes to, where its name does not say it."""
+
+BEFORE: Final = {"backup": ("pause", "remote", "snapshot"), "snapshot": ("pause",), "remote": ("pause",)}
+"""The steps of a backup that a later one needs; each is started by every backup."""
 
 
 @dataclass(frozen=True)
@@ -71,20 +83,20 @@ def mail_address(settings: str, store: str) -> str:
 def read(path: str) -> str:
     """A plain file's text, no link followed; empty when there is none."""
     try:
-        return survey.read(path) or ""
-    except survey.NotAllowed:
+        return records.read(path) or ""
+    except records.NotAllowed:
         return ""
 
 
-def records(state: str, name: str, store: str) -> list[dict[str, Any]]:
-    """What a job wrote about its runs, oldest first; of a backup only the last is kept."""
-    path = f"{state}/{store}.sets.json" if name == "backup" else f"{state}/{store}/runs.jsonl"
+def kept_records(state: str, name: str, store: str) -> list[dict[str, Any]]:
+    """What a job wrote about its runs, oldest first; of a job of root's only the last is kept."""
+    key = records.KEYS.get(name)
     found: list[dict[str, Any]] = []
-    for line in [read(path)] if name == "backup" else read(path).splitlines():
+    for line in [read(f"{state}/{store}.sets.json")] if key else read(f"{state}/{store}/runs.jsonl").splitlines():
         with contextlib.suppress(ValueError, RecursionError):
             record = json.loads(line)
-            if name == "backup" and isinstance(record, dict):
-                record = record.get("seal")
+            if key and isinstance(record, dict):
+                record = record.get(key)
             if isinstance(record, dict) and record.get("job", name) == name:
                 found.append(record)
     return found
@@ -114,6 +126,19 @@ def verdict(unit: str) -> str | None:
             return results[-1]
         time.sleep(0.1)
     return "" if journal("--lines=1", "_PID=1") else None
+
+
+def failed_before(unit: str) -> str:
+    """The unit of the same backup whose failure kept ``unit`` from running; empty where it is none of them."""
+    name, _ = split(unit)
+    for earlier in BEFORE.get(name, ()):
+        first = unit.replace(name, earlier, 1)
+        # What it did lately: a long copy may have run to its end since it failed.
+        entries = journal("--since=-1day", "_PID=1", f"UNIT={first}")
+        results = [entry["JOB_RESULT"] for entry in entries if "JOB_RESULT" in entry]
+        if results and results[-1] == "failed":
+            return first
+    return unit.replace(name, "snapshot", 1) if name == "backup" else ""
 
 
 def tail(invocation: str, record: Mapping[str, Any] | None) -> tuple[str, ...]:
@@ -147,16 +172,16 @@ def words(environment: Mapping[str, str]) -> str:
 def make_report(unit: str, state: str, environment: Mapping[str, str]) -> Report:
     """What there is to say about the run of ``unit`` that systemd's variables mean, or about its newest."""
     name, store = split(unit)
-    kept = records(state, name, store)
+    kept = kept_records(state, name, store)
     monitored = environment.get("MONITOR_UNIT") == unit
     # A unit that never started has a good run's variables, or none; so it is when a person starts this to try it out.
     failed = monitored and environment.get("MONITOR_SERVICE_RESULT") != "success"
     how = verdict(unit) if monitored else ""
     if how == "dependency" or (how is None and not failed):
-        first = f"{unit.replace('backup', 'snapshot', 1)} failed before it"
+        first = failed_before(unit)
         other = f"a unit that it needs failed; which: systemctl list-dependencies {unit}"
-        line = f"{unit} did not run at {job.now()}: {first if name == 'backup' else other}"
-        return Report(line, (), repeats=name == "backup")
+        line = f"{unit} did not run at {job.now()}: {f'{first} failed before it' if first else other}"
+        return Report(line, (), repeats=bool(first))
     if failed:
         invocation = environment.get("MONITOR_INVOCATION_ID", "")
         record = next((r for r in reversed(kept) if r.get("invocation") == invocation), None)
@@ -168,7 +193,8 @@ def make_report(unit: str, state: str, environment: Mapping[str, str]) -> Report
     if not failed and (record is None or record.get("exit") == 0):
         said = f"at {when}: {message}" if record else "is not on record"
         return Report(f"{unit} did not fail; its last run {said}", tail(invocation, record), failed=False)
-    return Report(f"{unit} failed at {when}: {message or words(environment)}", tail(invocation, record))
+    meaning = f" ({MEANING[name]})" if name in MEANING else ""
+    return Report(f"{unit} failed at {when}: {message or words(environment)}{meaning}", tail(invocation, record))
 
 
 def send(report: Report, unit: str, address: str, sendmail: str) -> str:

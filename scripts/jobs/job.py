@@ -2,7 +2,7 @@
 
 Standard library only; installed to /usr/local/lib/memops. A job prints one line for the journal and adds an object
 to ``runs.jsonl`` in its state directory: version, job, start, end (UTC), seconds, result, exit, message, counts,
-trigger, invocation. The newest ``KEEP`` objects are kept.
+invocation, trigger. The newest ``KEEP`` objects are kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import survey
+import records
 from store import StoreError, printable
 
 if TYPE_CHECKING:
@@ -30,11 +30,23 @@ USAGE: Final = 2
 REFUSED: Final = 3
 LOCKED: Final = 5
 GUARD: Final = 6
+NO_BACKUP: Final = 8
+
+STAMPS: Final = "/var/lib/systemd/timers"
+"""Where systemd keeps when each Persistent= timer elapsed last."""
 
 KEEP: Final = 400
 """Run records kept: more than half a year of two jobs a night."""
 
-RESULTS: Final = {DONE: "done", FAILED: "failed", USAGE: "usage", REFUSED: "refused", LOCKED: "locked", GUARD: "guard"}
+RESULTS: Final = {
+    DONE: "done",
+    FAILED: "failed",
+    USAGE: "usage",
+    REFUSED: "refused",
+    LOCKED: "locked",
+    GUARD: "guard",
+    NO_BACKUP: "no backup",
+}
 """The word for each exit code in a run record, where the job gives no other."""
 
 
@@ -105,7 +117,8 @@ def run(name: str, state: str, work: Callable[[], Outcome]) -> int:
 
     name: the job's word in the record. state: the directory for runs.jsonl. Returns the exit code.
     """
-    return run_recorded(name, work, lambda record: append_record(state, record))
+    trigger = "timer" if scheduled(name, state) else "person"
+    return run_recorded(name, work, lambda record: append_record(state, {**record, "trigger": trigger}))
 
 
 def run_recorded(name: str, work: Callable[[], Outcome], keep: Callable[[dict[str, Any]], None]) -> int:
@@ -130,7 +143,6 @@ def run_recorded(name: str, work: Callable[[], Outcome], keep: Callable[[dict[st
         "exit": code,
         "message": outcome.message,
         "counts": outcome.counts,
-        "trigger": "timer" if os.environ.get("TRIGGER_UNIT", "").endswith(".timer") else "person",
         "invocation": os.environ.get("INVOCATION_ID", ""),
     }
     try:
@@ -174,17 +186,42 @@ def read_records(state: str) -> list[dict[str, Any]]:
 
     The agent owns the directory, and a record it spoilt must not keep a job from its work.
     """
-    records: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     try:
-        text = survey.read(os.path.join(state, "runs.jsonl")) or ""
-    except survey.NotAllowed:
-        return records
+        text = records.read(os.path.join(state, "runs.jsonl")) or ""
+    except records.NotAllowed:
+        return found
     for line in text.splitlines():
         with contextlib.suppress(ValueError, RecursionError):
             record = json.loads(line)
             if isinstance(record, dict):
-                records.append(record)
-    return records
+                found.append(record)
+    return found
+
+
+def scheduled(name: str, state: str) -> bool:
+    """Whether its timer started this run of the job ``name``, and not a person."""
+    timer = os.environ.get("TRIGGER_UNIT", "")
+    if not timer.endswith(".timer"):
+        return False
+    # Of a unit that a timer started once, systemd (252 to 257) says so at each later start too, until it reads its
+    # units again. But the stamp that a timer leaves when it elapses is then from before the last run.
+    try:
+        elapsed = os.stat(f"{STAMPS}/stamp-{timer}").st_mtime
+    except OSError:
+        return True  # a timer that is not Persistent= leaves none
+    return elapsed > _last_end(name, state) + 1
+
+
+def _last_end(name: str, state: str) -> float:
+    """When the last run of a job ended, in seconds since 1970; 0 where there is no record of it."""
+    for record in reversed(read_records(state)):
+        if record.get("job") == name:
+            with contextlib.suppress(ValueError):
+                end = datetime.strptime(str(record.get("end")), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
+                if end <= time.time():
+                    return end
+    return 0.0
 
 
 def replace_file(path: str, text: str, mode: int = 0o640) -> None:

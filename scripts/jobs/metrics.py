@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import exposition
 import health
+import records
 import survey
 
 import job
@@ -33,7 +34,7 @@ def figures(names: list[str]) -> str:
     stores = []
     for name in names:
         # Words are left out: nothing but numbers goes into the file.
-        found = survey.look(name, run, time.time(), survey.read_files(name, lambda text, _: str(text)[:20]))
+        found = survey.look(name, run, time.time(), records.read_files(name, lambda text, _: str(text)[:20]))
         stores.append(({**found, "problems": health.problems(found, rows=False)}, health.state(found)))
     return exposition.text(stores)
 

@@ -21,6 +21,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import store
 
+import gate
 import guard
 import job
 
@@ -190,8 +191,19 @@ def work(
 
 
 def prune(arguments: argparse.Namespace) -> job.Outcome:
-    """One run of the service."""
+    """One run of the service: what a timer starts wants a new backup, and a person is told when there is none."""
     watch = Watch(job.Stop(), time.monotonic() + arguments.deadline)
+    objection = arguments.sets_record and gate.make_objection(arguments.sets_record, time.time())
+    if objection and job.scheduled("prune", arguments.state):
+        raise job.JobError(f"nothing deleted: {objection}. {gate.ADVICE}", job.NO_BACKUP)
+    outcome = prune_store(arguments, watch)
+    if objection:
+        outcome.message += f"; {objection}"
+    return outcome
+
+
+def prune_store(arguments: argparse.Namespace, watch: Watch) -> job.Outcome:
+    """Open the store and do it. Raises JobError, sqlite3.Error, OSError."""
     sections = read_sections(arguments.sql)
     mode = guard.read_mode(arguments.mode_file, time.time())
     try:
@@ -243,6 +255,7 @@ def main() -> int:
     parser.add_argument("--sql", required=True, help="prune.sql, as rendered for this store")
     parser.add_argument("--state", help="the directory for run records")
     parser.add_argument("--mode-file", help="where root may ask for a report only, or for a large run")
+    parser.add_argument("--sets-record", help="root's record of the sets: a timer's run wants a new backup in it")
     parser.add_argument("--deadline", type=float, default=1800, metavar="SECONDS", help="stop after this (%(default)s)")
     parser.add_argument(
         "--list", action="store_true", help="delete nothing: print each doomed row, and each kept as doubtful, as JSON"

@@ -52,7 +52,8 @@ DATES = [OLD, NEW, PAST, FUTURE, "2024-02-29 12:00:00", "9999-12-31 23:59:59", "
 def run_service(path: Path, sql: Path, **options: object) -> prune.job.Outcome:
     """One run of the script, in this process; signal handlers as before afterwards."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    values = {"store": str(path), "sql": str(sql), "state": str(path.parent), "mode_file": None, "deadline": 1800.0}
+    values = {"store": str(path), "sql": str(sql), "state": str(path.parent), "deadline": 1800.0}
+    values |= {"mode_file": None, "sets_record": None}
     try:
         return prune.prune(argparse.Namespace(**{**values, **options}))
     finally:
