@@ -100,7 +100,7 @@ def _words(store: Mapping[str, Any], state: int) -> str:
         whats[SHOWN:] = [f"and {len(whats) - SHOWN} more"]
     if not whats:
         whats = [f"newest set {health.span(store['newest_set']['age'])} old"]
-        whats += [_ran(job, store) for job in store["jobs"] if job["job"] == "prune"]
+        whats += [_ran(job, store) for job in store["jobs"] if job["job"] in ("prune", "drill")]
     return f"{store['name']} {WORDS[state].lower()}: {', '.join(whats)}"
 
 

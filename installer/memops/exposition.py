@@ -25,6 +25,9 @@ METRICS = {
     "memops_set_timestamp_seconds": "When the newest verified backup set was sealed.",
     "memops_set_bytes": "Size of the newest verified backup set.",
     "memops_set_rows": "Rows of all tables in the newest verified backup set.",
+    "memops_set_parts": "Parts of the newest verified backup set.",
+    "memops_drill_timestamp_seconds": "When the last good drill, a restore of a set for trial, ended.",
+    "memops_offsite_timestamp_seconds": "When a set was last handed away from the machine.",
     "memops_rows": "Rows of the store at the last prune, by state; the states overlap.",
     "memops_foreign_key_violations": "Rows that point at no row, at the last prune.",
     "memops_rows_timestamp_seconds": "When the rows were counted.",
@@ -66,7 +69,9 @@ def _samples(store: Mapping[str, Any], state: int) -> Iterator[Sample]:
         yield from _job_samples(job, labels)
         if timer := timers.get(job["unit"].removesuffix(".service")):
             yield from _timer_samples(timer, labels)
-    yield from _numbers(store["newest_set"], name, {"bytes": "memops_set_bytes", "rows": "memops_set_rows"})
+        if job["good"] is not None and job["job"] in ("drill", "offsite"):
+            yield f"memops_{job['job']}_timestamp_seconds", name, _seconds(job["good"])
+    yield from _numbers(store["newest_set"], name, {key: f"memops_set_{key}" for key in ("bytes", "rows", "parts")})
     if store["newest_set"] and store["newest_set"]["age"] is not None:
         yield "memops_set_timestamp_seconds", name, _seconds(store["newest_set"]["sealed_at"])
     counts = store["counts"] or {}

@@ -29,6 +29,7 @@ def problems(status: Mapping[str, Any], *, rows: bool = True) -> list[dict[str, 
         *_job_problems(status),
         *_timer_problems(status),
         *_set_problems(status),
+        *_restore_problems(status),
         *_alarm_problems(status),
     ]
     found += _store_problems(status) if rows else ()
@@ -52,21 +53,44 @@ def _unit_problems(unit: Mapping[str, Any]) -> Problems:
 
 def _job_problems(status: Mapping[str, Any]) -> Problems:
     for job in status["jobs"]:
+        if _not_yet(job):
+            what = "there is no drill yet: the units are of an earlier version of memops"
+            yield "warning", what, "sudo memops install"
+            continue
         yield from _unit_problems(job)
+        # The set on this machine is whole, whatever became of its copy.
+        worst = "warning" if job["job"] == "offsite" else "error"
+        due = job["due"]
         if job["loaded"] == "loaded" and job["result"] not in FINE:
-            yield "error", f"{job['job']} failed: {job['message'] or 'it left no word'}", f"journalctl -u {job['unit']}"
-        elif (due := job.get("due")) and due["state"] in _DUE:
+            what = f"{job['job']} failed: {job['message'] or 'it left no word'}"
+            if job["job"] in _GOOD and job["good"] and due and due["age"] is not None:
+                what += f"; the last good one was {span(due['age'])} ago"
+            yield worst, what, f"journalctl -u {job['unit']}"
+        elif due and due["state"] in _DUE:
             level, words = _DUE[due["state"]]
             what = f"{job['job']} {words.format(since='has not run for', age=span(due['age']), old='')}"
-            yield level, what, f"systemctl status {job['unit']}"
+            yield min(level, worst, key=_LEVELS.index), what, f"systemctl status {job['unit']}"
+
+
+_LEVELS = ("warning", "error")
+
+_GOOD = ("drill", "offsite")
+"""Jobs whose ``due`` counts from the last good run."""
+
+
+def _not_yet(unit: Mapping[str, Any]) -> bool:
+    """Whether it is a unit of the drill, which installations of earlier versions do not have."""
+    return unit["loaded"] == "not-found" and str(unit["unit"]).startswith("memory-drill")
 
 
 def _timer_problems(status: Mapping[str, Any]) -> Problems:
+    loaded = {job["unit"] for job in status["jobs"] if job["loaded"] == "loaded"}
     # While the job runs its timer has no next time yet.
     running = {job["unit"].removesuffix(".service") for job in status["jobs"] if job["result"] == "running"}
     for timer in status["timers"]:
         unit = timer["unit"]
-        yield from _unit_problems(timer)
+        if not _not_yet(timer) or unit.replace(".timer", ".service") in loaded:
+            yield from _unit_problems(timer)
         if timer["loaded"] != "loaded":
             continue
         if timer["active"] == "failed":
@@ -93,6 +117,27 @@ def _set_problems(status: Mapping[str, Any]) -> Problems:
         yield level, what, start
     elif due.get("late") is None and (newest["age"] is None or newest["age"] > OLD_SET):
         yield "warning", "the newest verified backup is older than two days", start
+
+
+def _restore_problems(status: Mapping[str, Any]) -> Problems:
+    name = _named(status)
+    if status["restore_unfinished"]:
+        what = "a restore was interrupted, so the store is neither as it was nor as the set is"
+        yield "error", what, f"sudo memops restore --undo{name}"
+    for failed in status["failed_sets"]:
+        what = f"the backup {failed['set']} did not pass its verification: {failed['message'] or 'it left no word'}"
+        yield "error", what, f"sudo memops sets verify {shlex.quote(failed['set'])}{name}"
+    if loss := status["loss"]:
+        what = (
+            f"old backups are kept for now, since the store lost most of the {loss['rows']} rows"
+            f" that it had in {loss['set']}; is that right?"
+        )
+        yield "error", what, f"sudo memops backup --accept-loss{name}"
+
+
+def _named(status: Mapping[str, Any]) -> str:
+    """What a command needs to mean this store."""
+    return "" if status["name"] == "default" else f" --name {status['name']}"
 
 
 def _script_problems(status: Mapping[str, Any]) -> Problems:

@@ -134,9 +134,8 @@ def _store(store: Mapping[str, Any], width: int) -> list[str]:
     lines += _line("facts", _facts(store), width)
     newest = store["newest_set"]
     if newest:
-        newest = (
-            f"{newest['set']}, {newest.get('rows', '?')} rows, {size(newest.get('bytes'))}, {age(newest['age'])} old"
-        )
+        parts = f"{newest['parts']} parts, " if newest["parts"] != 1 else ""
+        newest = f"{newest['set']}, {parts}{newest['rows']} rows, {size(newest['bytes'])}, {age(newest['age'])} old"
     lines += _line("newest set", newest or "none verified yet", width)
     timers = {timer["unit"].removesuffix(".timer"): timer for timer in store["timers"]}
     for job in store["jobs"]:
@@ -152,7 +151,9 @@ def _store(store: Mapping[str, Any], width: int) -> list[str]:
 def _run(job: Mapping[str, Any], timer: Mapping[str, Any] | None) -> str:
     last = str(job["result"]) if job["ended"] is None else f"{job['result']} {age(job['age'])} ago"
     if timer is None:
-        return f"{last}; the backup starts it"
+        return f"{last}; {'follows each backup' if job['job'] == 'offsite' else 'the backup starts it'}"
+    if job["job"] == "drill":
+        return f"{last}; next {_minute(timer['next'])}"
     return f"{last}; next {_minute(timer['next'])}, timer's last {_minute(timer['last'])}"
 
 

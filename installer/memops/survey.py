@@ -1,8 +1,8 @@
-"""How a store is, as data: what systemd, the sealing job's record and the run records say of it.
+"""How a store is, as data: what systemd and the jobs' records say of it.
 
-The sealing job's record is root's and open to all; the run records are of the store's user, untrusted, and read where
-they may be. One file of the standard library: ``status`` and ``check`` use it, and on a server the metrics job and the
-alarms, which have it beside them. Programs are started by ``run``, which the caller gives: words in, output out.
+One file of the standard library: ``status`` and ``check`` use it, and on a server the metrics job and the alarms, which
+have it beside them. Programs are started by ``run``, which the caller gives: words in, output out. What the records say
+is given, too, as ``records.read_files`` reads it.
 """
 
 from __future__ import annotations
@@ -11,25 +11,24 @@ import itertools
 import json
 import os
 import re
-import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 Run = Callable[..., str]
-Clean = Callable[[object, int], str]
-"""Makes a job's words fit for a terminal: text and the most characters in, text out."""
 
-STATE = "/var/lib/memops"
-JOBS = ("snapshot", "backup", "prune")
-TIMED = ("backup", "prune")
-SCRIPTS = tuple(f"/usr/local/lib/memops/{script}.py" for script in ("snapshot", "seal", "prune"))
+JOBS = ("snapshot", "backup", "prune", "drill")
+TIMED = ("backup", "prune", "drill")
+OPTIONAL = ("pause", "remote", "offsite")
+"""Jobs that only some stores have: which, is asked of systemd. A pause leaves no record and is seen when it failed."""
+
+ORDER = ("pause", "remote", "snapshot", "backup", "offsite", "prune", "drill")
+"""All of them, as a night goes and a week ends."""
+
+SCRIPTS = {job: f"/usr/local/lib/memops/{'seal' if job == 'backup' else job}.py" for job in ORDER}
 CLOCK = 300
 """Seconds that a time may lie ahead of the clock before it is called wrong."""
-
-_LARGEST = 1_000_000
 
 _PROPERTIES = (
     *("LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload", "DropInPaths", "Job"),
@@ -53,112 +52,33 @@ def _suffix(name: str) -> str:
     return "" if name == "default" else f"-{name}"
 
 
-# What lies on the disk
+class Files(Protocol):
+    """What was read from the disk, see ``records.Files``."""
 
+    @property
+    def records(self) -> list[dict[str, Any]] | None:
+        """The run records; None where they may not be read."""
 
-class NotAllowed(Exception):  # noqa: N818 - an answer, not a bug
-    """This user may not read it."""
+    @property
+    def sets(self) -> dict[str, Any] | None:
+        """Root's record of the sets; None where there is none, or it may not be read."""
 
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        """What could not be read, in words."""
 
-def read(path: str) -> str | None:
-    """A small plain file's text, no link followed; None when there is none. Raises NotAllowed."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except PermissionError:
-        raise NotAllowed(path) from None
-    except OSError:
-        return None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        return None
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read(_LARGEST).decode(errors="replace")
+    @property
+    def restoring(self) -> bool:
+        """Whether a restore has not come to its end."""
 
+    def last(self, job: str) -> dict[str, Any]:
+        """The record of a job's last run; empty where there is none."""
 
-def run_records(path: str, clean: Clean) -> list[dict[str, Any]]:
-    """The run records that the store's user keeps, oldest first; untrusted. Raises NotAllowed."""
-    records = []
-    for line in (read(path) or "").splitlines():
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict) and isinstance(record.get("job"), str) and isinstance(record.get("end"), str):
-            counts = _mapping(record.get("counts"))
-            record["counts"] = {key: value for key, value in counts.items() if _plausible(key, value)}
-            record["exit"] = record["exit"] if type(record.get("exit")) is int else None
-            record["message"] = clean(record.get("message", ""), 300)
-            record["result"] = clean(record.get("result", ""), 20)
-            records.append(record)
-    return records
+    def good(self, job: str) -> str | None:
+        """When a job's last good run ended."""
 
-
-_JOURNAL_MODES = ("delete", "truncate", "persist", "memory", "wal", "off")
-
-
-def _plausible(key: object, value: object) -> bool:
-    """Whether a count is one: these words are the agent's to forge, and go to root's terminal."""
-    if key == "journal_mode":
-        return value in _JOURNAL_MODES
-    return str(key).isidentifier() and type(value) is int and 0 <= value < 2**63
-
-
-def last_run(records: Sequence[dict[str, Any]], job: str) -> dict[str, Any] | None:
-    """The newest record of a job."""
-    return next((record for record in reversed(records) if record["job"] == job), None)
-
-
-def seal_record(path: str, clean: Clean) -> dict[str, Any] | None:
-    """The sealing job's record: ``seal`` (its last run) and ``newest`` (the newest verified set, or None).
-
-    None where there is none. Raises NotAllowed, and ValueError when it is damaged.
-    """
-    text = read(path)
-    if text is None:
-        if os.path.lexists(path):
-            raise ValueError("it is not a plain file")
-        return None
-    record = json.loads(text)
-    if not isinstance(record, dict):
-        raise ValueError("it is not an object")
-    seal = _mapping(record.get("seal"))
-    return {"seal": {**seal, "message": clean(seal.get("message", ""), 300)}, "newest": record.get("newest")}
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return dict(value) if isinstance(value, Mapping) else {}
-
-
-@dataclass(frozen=True)
-class Files:
-    """What was read: run records and the sealing record (None: not readable, or none), and what could not be read."""
-
-    records: list[dict[str, Any]] | None
-    seal: dict[str, Any] | None
-    unreadable: tuple[str, ...] = ()
-
-
-def read_files(name: str, clean: Clean) -> Files:
-    """Read a store's records, as far as this user may."""
-    unreadable = []
-    records: list[dict[str, Any]] | None = None
-    seal = None
-    try:
-        records = run_records(f"{STATE}/{name}/runs.jsonl", clean)
-    except NotAllowed:
-        unreadable.append(f"{STATE}/{name}/runs.jsonl (needs root or the store's user)")
-    try:
-        seal = seal_record(seal_path(name), clean)
-    except NotAllowed:
-        unreadable.append(f"{seal_path(name)} (it should be 0644)")
-    except (ValueError, RecursionError):
-        unreadable.append(f"{seal_path(name)} (it is damaged)")
-    return Files(records, seal, tuple(unreadable))
-
-
-def seal_path(name: str) -> str:
-    """Where the sealing job of a store keeps its record."""
-    return f"{STATE}/{name}.sets.json"
+    def known(self, job: str) -> bool:
+        """Whether the place where a job leaves its record could be read."""
 
 
 # What systemd says
@@ -195,8 +115,9 @@ def elapses(run: Run, asks: Sequence[Ask]) -> dict[Ask, list[int]]:
         return {}
     expressions = sorted({expression for ask in asks for expression in ask[0]})
     base = min(since for _, since in asks)
-    words = ("systemd-analyze", "calendar", "--iterations=8", f"--base-time=@{int(base)}", "--", *expressions)
-    # One question for all, since starting the program takes longer than its answer; a section for each expression.
+    words = ("systemd-analyze", "calendar", "--iterations=16", f"--base-time=@{int(base)}", "--", *expressions)
+    # One question for all, since starting the program takes longer than its answer; so many times, because what runs
+    # every day is asked about from the last drill on. A section for each expression.
     sections = dict(zip(expressions, re.split(r"\n\s*\n", run(*words).strip()), strict=False))
     found = {}
     for ask in asks:
@@ -262,16 +183,55 @@ def look(name: str, run: Run, now: float, files: Files) -> dict[str, Any]:
     """A store as ``status --json`` shows it, as far as it can be known without its settings and the journal."""
     timers = [unit(name, job, "timer") for job in TIMED]
     alarms = ("memory-alert@*", "memory-mail@*", f"memory-ping{_suffix(name)}@*")
-    units = show(run, [*(unit(name, job) for job in JOBS), *timers, *alarms], *_PROPERTIES)
+    units = show(run, [*(unit(name, job) for job in ORDER), *timers, *alarms], *_PROPERTIES)
+    loaded = {each: shown.get("LoadState", "unknown") for each, shown in units.items()}
+    present = [job for job in ORDER if job in JOBS or _there(job, units.get(unit(name, job), {}))]
     next_run = {timer: _systemd_time(units.get(timer, {}).get("NextElapseUSecRealtime")) for timer in timers}
-    if not all(next_run.values()):
+    if not all(next_run[timer] for timer in timers if loaded.get(timer) == "loaded"):
         # A timer that somebody gave another kind of schedule has its next time elsewhere, which list-timers knows.
         next_run |= {timer: iso(at / 1e6) for timer, at in next_runs(run, timers).items()}
-    newest = _newest(files.seal, now)
-    jobs = [_job(job, name, units, files, now) for job in JOBS]
+    sets = files.sets or {}
+    newest = _newest(sets.get("newest"), now)
+    jobs = [_job(job, name, units, files, now) for job in present]
+    _judge(jobs, newest, units, run, now)
+    there = [job for job in present if loaded.get(unit(name, job)) == "loaded"]
+    return {
+        "name": name,
+        "timers": [_timer(timer, units.get(timer, {}), next_run.get(timer)) for timer in timers],
+        "jobs": jobs,
+        "counts": _counts(files.records or [], now),
+        "newest_set": newest,
+        "failed_sets": sets.get("failed") or [],
+        "loss": _loss(sets.get("loss")),
+        "restore_unfinished": files.restoring,
+        "failed_alarms": _failed_alarms(name, units),
+        "missing_scripts": [SCRIPTS[job] for job in there if not os.access(SCRIPTS[job], os.F_OK)],
+        "unreadable": list(files.unreadable),
+    }
+
+
+def _there(job: str, shown: Mapping[str, str]) -> bool:
+    """Whether there is anything to say of an optional job."""
+    if job == "pause":
+        return shown.get("ActiveState") == "failed"
+    return shown.get("LoadState", "not-found") != "not-found"
+
+
+def _judge(
+    jobs: list[dict[str, Any]],
+    newest: dict[str, Any] | None,
+    units: Mapping[str, Mapping[str, str]],
+    run: Run,
+    now: float,
+) -> None:
+    """Add to each job and to the newest set whether it is due."""
     asked = {job["job"]: _ask(timer, _since(job, timer), now) for job in jobs if (timer := _timer_of(job, units))}
+    backup_timer = next(_timer_of(job, units) or {} for job in jobs if job["job"] == "backup")
+    for job in jobs:
+        if job["job"] == "offsite":  # follows each backup, and has no timer of its own
+            asked["offsite"] = _ask(backup_timer, seconds(job["good"] or job["ended"]), now)
     if newest is not None:
-        asked["set"] = _ask(units.get(unit(name, "backup", "timer"), {}), seconds(str(newest.get("sealed_at"))), now)
+        asked["set"] = _ask(backup_timer, seconds(str(newest["sealed_at"])), now)
     coming = elapses(run, [ask for _, ask in asked.values() if ask])
     due = {what: make_due(since, coming.get(ask, []) if ask else [], now) for what, (since, ask) in asked.items()}
     for job in jobs:
@@ -280,21 +240,11 @@ def look(name: str, run: Run, now: float, files: Files) -> dict[str, Any]:
             job["due"]["state"] = "ok"
     if newest is not None:
         newest["due"] = due["set"]
-    return {
-        "name": name,
-        "timers": [_timer(timer, units.get(timer, {}), next_run.get(timer)) for timer in timers],
-        "jobs": jobs,
-        "counts": _counts(files.records or [], now),
-        "newest_set": newest,
-        "failed_alarms": _failed_alarms(name, units),
-        "missing_scripts": [path for path in SCRIPTS if not os.access(path, os.F_OK)],
-        "unreadable": list(files.unreadable),
-    }
 
 
 def _failed_alarms(name: str, units: Mapping[str, Mapping[str, str]]) -> list[str]:
     """The alarm units that failed and are about this store: an alert or a mail of its jobs, a ping of its own."""
-    about = {f"{unit(name, job)}.service" for job in JOBS}
+    about = {f"{unit(name, job)}.service" for job in ORDER}
     failed = [each for each, shown in units.items() if "@" in each and shown.get("ActiveState") == "failed"]
     return [each for each in failed if each.startswith("memory-ping") or each.partition("@")[2] in about]
 
@@ -312,9 +262,12 @@ def _ask(timer: Mapping[str, str], since: float | None, now: float) -> tuple[flo
 
 
 def _since(job: Mapping[str, Any], timer: Mapping[str, str]) -> float | None:
-    """When the job ran last; else when its timer last started it (which outlives a reboot) or began to wait."""
+    """When the job ran last; else when its timer last started it (which outlives a reboot) or began to wait.
+
+    A drill that failed proves nothing, so the last good one counts.
+    """
     times = (
-        job["ended"],
+        (job["job"] == "drill" and job["good"]) or job["ended"],
         _systemd_time(timer.get("LastTriggerUSec")),
         _systemd_time(timer.get("ActiveEnterTimestamp")),
     )
@@ -337,7 +290,7 @@ def _timer(unit: str, shown: Mapping[str, str], next_run: str | None) -> dict[st
 def _job(job: str, name: str, units: Mapping[str, Mapping[str, str]], files: Files, now: float) -> dict[str, Any]:
     """A job's last run: its own record, or systemd's word where there is no record of that run."""
     shown, timer = units.get(unit(name, job), {}), units.get(unit(name, job, "timer"), {})
-    record = ((files.seal or {}).get("seal") if job == "backup" else last_run(files.records or [], job)) or {}
+    record, good = files.last(job), files.good(job)
     if shown.get("ActiveState") == "failed" and record.get("invocation", "") != shown.get("InvocationID"):
         # The run ended before the job could write: a sandbox that could not be set up, a kill, a full disk.
         record = {"message": explain(shown)}
@@ -350,10 +303,11 @@ def _job(job: str, name: str, units: Mapping[str, Mapping[str, str]], files: Fil
         "unit": unit(name, job),
         "loaded": shown.get("LoadState", "unknown"),
         "state": shown.get("ActiveState", "unknown"),
-        "result": _result(shown, record, ended, known=files.records is not None or job == "backup"),
+        "result": _result(shown, record, ended, known=files.known(job)),
         "exit": record.get("exit", int(shown.get("ExecMainStatus") or 0) if ended else None),
         "ended": ended or None,
         "age": _age(ended, now),
+        "good": None if seconds(good) is None else good,
         "message": str(record.get("message", "")),
         "drop_ins": shown.get("DropInPaths", "").split(),
         "reload_needed": shown.get("NeedDaemonReload") == "yes",
@@ -411,11 +365,15 @@ def _counts(records: list[dict[str, Any]], now: float) -> dict[str, Any] | None:
     return None
 
 
-def _newest(seal: dict[str, Any] | None, now: float) -> dict[str, Any] | None:
-    newest = (seal or {}).get("newest")
+def _newest(newest: object, now: float) -> dict[str, Any] | None:
     if not isinstance(newest, dict):
         return None
-    return {**newest, "age": _age(str(newest.get("sealed_at", "")), now)}
+    found = {key: newest.get(key) for key in ("set", "sealed_at", "bytes", "rows")}
+    return {**found, "parts": newest.get("parts", 1), "age": _age(str(newest.get("sealed_at", "")), now)}
+
+
+def _loss(loss: object) -> dict[str, Any] | None:
+    return {key: loss.get(key) for key in ("set", "rows")} if isinstance(loss, dict) else None
 
 
 def iso(seconds: float) -> str:

@@ -24,7 +24,7 @@ RUN, OTHER = "0123456789abcdef0123456789abcdef", "f" * 32
 
 JOURNALCTL = """#!/usr/bin/python3 -I
 import json, sys
-known = ("--no-pager", "--quiet", "--output=json", "--since=-1min", "--lines=", "_PID=1", "UNIT=",
+known = ("--no-pager", "--quiet", "--output=json", "--since=-1min", "--since=-1day", "--lines=", "_PID=1", "UNIT=",
     "INVOCATION_ID=", "_SYSTEMD_INVOCATION_ID=", "+")
 for argument in sys.argv[1:]:
     if not argument.startswith(known):
@@ -118,6 +118,51 @@ def test_a_backup_that_never_ran_leaves_the_reason_to_its_first_half(tmp_path, j
     assert found.repeats
 
 
+@pytest.mark.parametrize(
+    ("unit", "failed", "first"),
+    [
+        (BACKUP, "memory-remote.service", "memory-remote.service"),
+        (BACKUP, "memory-snapshot.service", "memory-snapshot.service"),
+        ("memory-backup-work.service", "memory-remote-work.service", "memory-remote-work.service"),
+        (BACKUP, "memory-pause.service", "memory-pause.service"),
+        ("memory-snapshot.service", "memory-pause.service", "memory-pause.service"),
+    ],
+)
+def test_the_step_that_failed_first_is_named(tmp_path, journal, unit: str, failed: str, first: str) -> None:
+    journal({"UNIT": unit, "JOB_RESULT": "dependency"}, {"UNIT": failed, "JOB_RESULT": "failed"})
+    found = alert.make_report(unit, str(tmp_path), ended(unit, "success", "0", OTHER))
+    assert found.line.endswith(f": {first} failed before it")
+    assert found.repeats
+
+
+def test_a_snapshot_whose_disk_is_not_there_is_not_a_repeat(tmp_path, journal) -> None:
+    unit = "memory-snapshot.service"
+    journal({"UNIT": unit, "JOB_RESULT": "dependency"}, {"UNIT": "memory-pause.service", "JOB_RESULT": "done"})
+    found = alert.make_report(unit, str(tmp_path), ended(unit, "success"))
+    assert "systemctl list-dependencies" in found.line
+    assert not found.repeats
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("drill", "nothing proves that the newest backup can be restored"),
+        ("offsite", "on this machine only"),
+        ("remote", "there is no new backup"),
+    ],
+)
+def test_what_a_failure_comes_to(tmp_path, journal, name: str, words: str) -> None:
+    unit = f"memory-{name}.service"
+    run = {"end": "2026-11-30T00:00:00Z", "exit": 1, "message": "it broke", "invocation": RUN}
+    (tmp_path / "default.sets.json").write_text(json.dumps({"drill": run, "offsite": run, "seal": {}}))
+    record(tmp_path, job="remote", message="it broke")
+    found = alert.make_report(unit, str(tmp_path), ended(unit))
+    assert "Z: it broke (so " in found.line
+    assert words in found.line
+    # Tried by a person, it says how the last run went.
+    assert "failed at 2026-11-30" in alert.make_report(unit, str(tmp_path), {}).line
+
+
 def test_a_prune_whose_disk_is_not_there(tmp_path, journal) -> None:
     journal({"UNIT": PRUNE, "JOB_RESULT": "dependency"})
     record(tmp_path, exit=0)
@@ -150,7 +195,7 @@ def test_what_others_wrote_is_escaped_and_cannot_harm(tmp_path, journal) -> None
         assert "failed at" in alert.make_report(PRUNE, str(tmp_path), ended()).line
     state.unlink()
     state.symlink_to("/etc/passwd")
-    assert alert.records(str(tmp_path), "prune", "default") == []
+    assert alert.kept_records(str(tmp_path), "prune", "default") == []
 
 
 SENDMAIL = """#!/bin/sh

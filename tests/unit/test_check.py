@@ -1,4 +1,4 @@
-"""The judgement behind memops check, its line, and the figures for Prometheus."""
+"""The judgement behind memops check, and its line."""
 
 from __future__ import annotations
 
@@ -7,91 +7,41 @@ import json
 import os
 import re
 import subprocess
-import time
-from pathlib import Path
 
 import pytest
 
-from memops import check, exposition, health, survey
-from memops.settings import Store
+from memops import check, exposition, health, records, survey
 from memops.store import printable
 from prometheus_text import parse
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-DAY = 86400
-NOW = calendar.timegm((2026, 11, 30, 12, 0, 0))
-NIGHT = NOW - 12 * 3600  # the last midnight
+from unit.survey_case import (
+    DAY,
+    FAILED,
+    GONE,
+    NEVER,
+    NIGHT,
+    NOT_FOUND,
+    NOW,
+    REBOOTED,
+    SUNDAY,
+    THERE,
+    WEEKLY,
+    ended,
+    look,
+    sealed,
+    stamp,
+    systemd,
+)
 
 
 @pytest.fixture(autouse=True)
 def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The jobs' scripts are not on the machine that runs the tests."""
-    monkeypatch.setattr(survey, "SCRIPTS", ())
-
-
-def stamp(seconds: float) -> str:
-    return time.strftime("%a %Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
-
-
-def systemd(**changes: dict[str, str]) -> survey.Run:
-    """A systemd that ran everything last night; ``prune_timer={...}`` changes properties of memory-prune.timer."""
-    units = {}
-    for job in survey.JOBS:
-        units[f"memory-{job}.service"] = {
-            "LoadState": "loaded", "ActiveState": "inactive", "UnitFileState": "static", "NeedDaemonReload": "no",
-            "DropInPaths": "", "Job": "", "Result": "success", "ExecMainStatus": "0",
-            "ExecMainExitTimestamp": stamp(NIGHT + 60), "InvocationID": "a" * 32,
-        }  # fmt: skip
-    for job in survey.TIMED:
-        units[f"memory-{job}.timer"] = {
-            "LoadState": "loaded", "ActiveState": "active", "UnitFileState": "enabled", "NeedDaemonReload": "no",
-            "DropInPaths": "", "TimersCalendar": "{ OnCalendar=*-*-* 00:00:00 ; next_elapse=x }",
-            "NextElapseUSecRealtime": stamp(NIGHT + DAY), "LastTriggerUSec": stamp(NIGHT),
-            "LastTriggerUSecMonotonic": "5d 3h", "ActiveEnterTimestamp": stamp(NIGHT - 9 * DAY),
-        }  # fmt: skip
-    for name, properties in changes.items():
-        units[f"memory-{name.replace('_', '.')}" + ("" if "_" in name else ".service")].update(properties)
-
-    def run(*words: str) -> str:
-        if words[:4] == ("env", "TZ=UTC", "systemctl", "show"):
-            wanted = words[words.index("--") + 1 :]
-            # As systemd does, a pattern stands for the units that are loaded: here no alarm ever ran.
-            assert {name for name in wanted if not name.endswith("@*")} == set(units)
-            return "\n\n".join("\n".join(f"{k}={v}" for k, v in {"Id": n, **units[n]}.items()) for n in units)
-        if words[:2] == ("systemctl", "list-timers"):
-            return "[]"
-        # The real one, whose answers are what the judgement rests on.
-        assert words[:2] == ("systemd-analyze", "calendar")
-        env = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "TZ": "UTC"}
-        return subprocess.run(words, capture_output=True, text=True, check=True, env=env).stdout
-
-    return run
-
-
-def sealed(at: float = NIGHT + 60, result: str = "done", message: str = "") -> dict:
-    newest = {"set": "s", "sealed_at": survey.iso(at), "bytes": 20480, "rows": 3}
-    seal = {"end": survey.iso(at), "result": result, "exit": int(result != "done"), "message": message}
-    return {"seal": seal, "newest": newest}
+    monkeypatch.setattr(survey, "SCRIPTS", dict.fromkeys(survey.ORDER, "/"))
 
 
 def elapses(run: survey.Run, expressions: list[str], since: float) -> list[int]:
     ask = (tuple(expressions), since)
     return survey.elapses(run, [ask])[ask]
-
-
-FILES = survey.Files(None, sealed(), ("/var/lib/memops/default/runs.jsonl (needs root or the store's user)",))
-
-
-def look(files: survey.Files = FILES, now: float = NOW, **changes: dict[str, str]) -> check.Judged:
-    found = survey.look("default", systemd(**changes), now, files)
-    return check.judge({"db": "/srv/agent/memory.db", "user": "agent", "backup_dir": "/srv/backup/default", **found})
-
-
-WEEKLY = {"TimersCalendar": "{ OnCalendar=Mon *-*-* 00:00:00 ; next_elapse=x }"}
-WEEKDAYS = {"TimersCalendar": "{ OnCalendar=Mon..Fri *-*-* 00:00:00 ; next_elapse=x }"}
-GONE = {"ExecMainExitTimestamp": ""}
-REBOOTED = {"LastTriggerUSecMonotonic": "0"}
-NEVER = {"LastTriggerUSec": "", "LastTriggerUSecMonotonic": "0", "ActiveEnterTimestamp": stamp(NOW - 60)}
 
 
 @pytest.mark.parametrize(
@@ -136,27 +86,102 @@ def test_units(changes: dict, state: int, words: str) -> None:
 @pytest.mark.parametrize(
     ("files", "state", "words"),
     [
-        (survey.Files(None, sealed(result="failed", message="the disk | is full")), 2, "failed: the disk / is full"),
-        (survey.Files([], None), 2, "there is no verified backup"),
-        (survey.Files(None, {"seal": {}, "newest": None}), 2, "there is no verified backup"),
-        (survey.Files(None, None, ("/var/lib/memops/default.sets.json (it is damaged)",)), 3, "cannot read /var"),
-        (survey.Files(None, sealed(NOW - 26 * 3600)), 0, "newest set 26 hours old"),
-        (survey.Files(None, sealed(NOW - 38 * 3600)), 1, "newest verified backup is 38 hours old and is late"),
-        (survey.Files(None, sealed(NOW - 2 * DAY - 60)), 2, "is 2 days old, more than twice its period"),
-        (survey.Files(None, sealed(NOW + DAY)), 1, "carries a time 24 hours from now"),
-        (survey.Files(None, {"seal": {"end": 5, "result": "done"}, "newest": {"sealed_at": None}}), 1, "older than"),
+        (records.Files(None, sealed(result="failed", message="the disk | is full")), 2, "failed: the disk / is full"),
+        (records.Files([], None), 2, "there is no verified backup"),
+        (records.Files(None, {"seal": {}, "newest": None}), 2, "there is no verified backup"),
+        (records.Files(None, None, ("/var/lib/memops/default.sets.json (it is damaged)",)), 3, "cannot read /var"),
+        (records.Files(None, sealed(NOW - 26 * 3600)), 0, "newest set 26 hours old"),
+        (records.Files(None, sealed(NOW - 38 * 3600)), 1, "newest verified backup is 38 hours old and is late"),
+        (records.Files(None, sealed(NOW - 2 * DAY - 60)), 2, "is 2 days old, more than twice its period"),
+        (records.Files(None, sealed(NOW + DAY)), 1, "carries a time 24 hours from now"),
+        (records.Files(None, {"seal": {"end": 5, "result": "done"}, "newest": {"sealed_at": None}}), 1, "older than"),
         # A record that the agent could have written: a time nobody can have meant is asked of nobody.
-        (survey.Files([{"job": "prune", "end": "9999-12-31T23:59:59Z", "counts": {}}], sealed()), 1, "clock"),
-        (survey.Files([{"job": "prune", "end": "0001-01-01T00:00:00Z", "counts": {}}], sealed()), 0, ""),
-        (survey.Files([{"job": "prune", "end": "x" * 99, "counts": {}}], sealed()), 0, "prune done"),
+        (records.Files([{"job": "prune", "end": "9999-12-31T23:59:59Z", "counts": {}}], sealed()), 1, "clock"),
+        (records.Files([{"job": "prune", "end": "0001-01-01T00:00:00Z", "counts": {}}], sealed()), 0, ""),
+        (records.Files([{"job": "prune", "end": "x" * 99, "counts": {}}], sealed()), 0, "prune done"),
     ],
 )  # fmt: skip
-def test_records(files: survey.Files, state: int, words: str) -> None:
+def test_records(files: records.Files, state: int, words: str) -> None:
     quiet = {"backup_timer": REBOOTED}
     judged = look(files, **quiet)
     assert judged[1] == state, judged[0]["problems"]
     assert words in check.line([judged])
     parse(exposition.text([judged]))
+
+
+@pytest.mark.parametrize(
+    ("sets", "changes", "state", "words"),
+    [
+        (sealed(), {}, 0, "drill done 35 hours ago"),
+        (sealed(drill=ended(SUNDAY + 60)), {"drill": GONE}, 0, "drill done 35 hours ago"),
+        # It never ran, and is not due, or long since.
+        (sealed(), {"drill": GONE, "drill_timer": NEVER}, 0, "drill not due yet"),
+        (sealed(), {"drill": GONE, "drill_timer": NEVER | {"ActiveEnterTimestamp": stamp(NIGHT - 20 * DAY)}}, 2,
+         "drill has not run for 20 days"),
+        # A record of a version that had no drill, and the units of one.
+        ({"seal": ended(NIGHT), "newest": sealed()["newest"]}, {"drill": GONE, "drill_timer": NEVER}, 0, "not due yet"),
+        (sealed(), {"drill": NOT_FOUND, "drill_timer": NOT_FOUND}, 1, "there is no drill yet"),
+        (sealed(), {"drill_timer": NOT_FOUND}, 2, "memory-drill.timer is not-found"),
+        # One week is its period.
+        (sealed(drill=ended(SUNDAY - 7 * DAY)), {"drill": GONE, "drill_timer": REBOOTED}, 1, "8 days and is late"),
+        (sealed(drill=ended(SUNDAY - 14 * DAY)), {"drill": GONE, "drill_timer": REBOOTED}, 2, "more than twice its"),
+        # A failed one is an error, and as old as the last good one.
+        (sealed(drill=ended(SUNDAY, "a part is missing")), {"drill": GONE}, 2, "drill failed: a part is missing"),
+        (sealed(drill=ended(SUNDAY, "no", good=survey.iso(SUNDAY - 7 * DAY))), {"drill": GONE}, 2,
+         "drill failed: no; the last good one was 8 days ago"),
+        (sealed(drill=ended(SUNDAY, "no", good="\x1b[2J")), {"drill": GONE}, 2, "drill failed: no |"),
+        # Away from the machine: a failure is a warning, whatever its age.
+        (sealed(offsite=ended(NIGHT + 120)), {"offsite": THERE}, 0, "offsite_age=43080s"),
+        (sealed(), {"offsite": THERE}, 0, "default ok"),
+        (sealed(offsite=ended(NIGHT, "no route", good=survey.iso(NIGHT - 9 * DAY))), {"offsite": THERE}, 1,
+         "offsite failed: no route; the last good one was 9 days ago"),
+        (sealed(offsite=ended(NIGHT - 9 * DAY)), {"offsite": THERE}, 1, "offsite has not run for 9 days"),
+        # What a server keeps.
+        (sealed(), {"remote": THERE | {"ActiveState": "failed", "Result": "timeout"}}, 2, "remote failed: it did not"),
+        (sealed(), {"remote": THERE | {"LoadState": "masked"}}, 2, "memory-remote.service is masked"),
+        (sealed(), {"pause": THERE | {"ActiveState": "failed", "ExecMainStatus": "1"}}, 2, "pause failed: it ended"),
+        (sealed(), {"pause": THERE | {"ActiveState": "active"}}, 0, "default ok"),
+        # The sets themselves.
+        (sealed(failed=[FAILED]), {}, 2, "backup 2026-11-29T233000Z did not pass its verification: memory.db has"),
+        (sealed(loss={"set": "2026-11-29T233000Z", "rows": 1000}), {}, 2, "lost most of the 1000 rows"),
+    ],
+)  # fmt: skip
+def test_drills_and_sets(sets: dict, changes: dict, state: int, words: str) -> None:
+    judged = look(records.Files(None, sets), backup_timer=REBOOTED, **changes)
+    assert judged[1] == state, judged[0]["problems"]
+    assert words in check.line([judged])
+    assert all(problem["type"] for problem in judged[0]["problems"])
+    parse(exposition.text([judged]))
+
+
+def test_only_what_is_there_is_shown() -> None:
+    def jobs(**changes: dict) -> list[str]:
+        return [job["job"] for job in look(**changes)[0]["jobs"]]
+
+    assert jobs() == ["snapshot", "backup", "prune", "drill"]
+    assert jobs(offsite=THERE, remote=THERE) == ["remote", "snapshot", "backup", "offsite", "prune", "drill"]
+
+
+def test_a_look_starts_two_programs_however_long_ago_the_drill_was() -> None:
+    started = []
+
+    def counting(*words: str) -> str:
+        started.append(words[0] if words[0] != "env" else words[2])
+        return systemd(offsite=THERE, drill=GONE)(*words)
+
+    sets = sealed(drill=ended(NIGHT - 6 * DAY), offsite=ended(NIGHT))
+    survey.look("default", counting, NOW, records.Files([], sets))
+    assert started == ["systemctl", "systemd-analyze"]
+
+
+def test_a_restore_that_did_not_end_is_critical() -> None:
+    store, state = look(records.Files(None, sealed(), restoring=True))
+    assert state == 2
+    (problem,) = store["problems"]
+    assert "a restore was interrupted" in problem["what"]
+    assert problem["type"] == "sudo memops restore --undo"
+    (problem,) = check.judge({**store, "name": "work"})[0]["problems"]
+    assert problem["type"] == "sudo memops restore --undo --name work"
 
 
 def test_what_runs_on_weekdays_is_not_late_on_sunday() -> None:
@@ -202,7 +227,7 @@ PERFORMANCE = re.compile(
 def test_the_line_has_the_form_of_the_guidelines() -> None:
     counts = {"rows": 5, "live": 4, "gap": 1, "dead": 0, "doubtful": 1, "violations": 0}
     record = {"job": "prune", "end": survey.iso(NIGHT + 60), "result": "done", "message": "", "counts": counts}
-    good = look(survey.Files([record], sealed()))
+    good = look(records.Files([record], sealed()))
     text = check.line([good])
     words, data = text.split(" | ")
     assert words.startswith("MEMOPS OK - default ok: newest set 11 hours old")
@@ -234,102 +259,6 @@ def test_the_worst_store_comes_first() -> None:
     assert check.worst(stores[:2]) == 1
 
 
-# Prometheus
-
-
-def full() -> dict[str, dict[str, float]]:
-    counts = {"rows": 5, "live": 4, "gap": 1, "dead": 0, "doubtful": 1, "violations": 0, "journal_mode": "wal"}
-    record = {"job": "prune", "end": survey.iso(NIGHT), "result": "done", "message": "hunter2", "counts": counts}
-    text = exposition.text([look(survey.Files([record], sealed()))])
-    assert "hunter2" not in text
-    return parse(text)
-
-
-def test_the_figures_are_whole_and_documented() -> None:
-    found = full()
-    assert found.keys() == exposition.METRICS.keys()
-    assert found["memops_up"] == {"": 1}
-    assert found["memops_set_timestamp_seconds"] == {'store="default"': NIGHT + 60}
-    assert found["memops_rows"]['store="default",state="live"'] == 4
-    document = (ROOT / "docs/metrics.md").read_text()
-    rows = dict(re.findall(r"^\| `(memops_\w+)` \|([^|]*)\|", document, re.MULTILINE))
-    assert rows.keys() == found.keys()
-    for name, samples in found.items():
-        labels = {re.sub(r'="[^"]*"', "", each) for each in samples}
-        assert ",".join(re.findall(r"`(\w+)`", rows[name])) in labels, name
-
-
-def test_figures_when_nothing_could_be_asked() -> None:
-    assert parse(exposition.text([], up=False)) == {"memops_up": {"": 0}}
-
-
-def test_the_metrics_job_says_when_systemd_does_not_answer(lib: Path, tmp_path: Path) -> None:
-    file = tmp_path / "memops.prom"
-    file.write_text("old")
-    file.chmod(0o600)
-    # Without /run no systemd is found, whether or not one runs this machine.
-    away = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /run && exec "$@"', "sh")
-    ran = subprocess.run(
-        [*away, "/usr/bin/python3", "-I", lib / "metrics.py", "--file", file, "default"], capture_output=True, text=True
-    )
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert "systemd did not answer" in ran.stderr
-    assert parse(file.read_text()) == {"memops_up": {"": 0}}
-    assert file.stat().st_mode & 0o777 == 0o644
-    assert [path.name for path in tmp_path.iterdir()] == ["memops.prom"]
-
-
-def test_labels_are_escaped() -> None:
-    odd = 'a"b\\c\nd'
-    store, state = look()
-    text = exposition.text([({**store, "name": odd}, state)])
-    assert 'store="a\\"b\\\\c\\nd"' in text
-    parse(text)
-
-
-# What the keys of status --json mean is promised in docs/status.md
-
-
-def keys(value: object, prefix: str = "") -> set[str]:
-    if isinstance(value, dict):
-        return {f"{prefix}.{k}".lstrip(".") for k in value} | {
-            deeper for k, v in value.items() for deeper in keys(v, f"{prefix}.{k}")
-        }
-    if isinstance(value, list):
-        return {deeper for v in value for deeper in keys(v, f"{prefix}[]")}
-    return set()
-
-
-def test_every_key_of_status_is_documented_and_no_other(monkeypatch) -> None:
-    from memops import host, status
-    from memops import systemd as asking
-
-    counts = {
-        "expired": 0, "superseded": 0, "chain": 0, "refused": 0, "doubtful": 0, "rows": 5, "live": 4, "gap": 1,
-        "dead": 0, "violations": 0, "journal_mode": "wal",
-    }  # fmt: skip
-    record = {"job": "prune", "end": survey.iso(NIGHT), "result": "done", "message": "", "counts": counts}
-    run = systemd(prune={"ActiveState": "failed"})
-    monkeypatch.setattr(host, "run", lambda *words, **_: host.Ran(0, run(*words), ""))
-    monkeypatch.setattr(survey, "read_files", lambda *_: survey.Files([record], sealed()))
-    monkeypatch.setattr(asking, "journal", lambda *_: [])
-    data = json.loads(json.dumps(status.gather([Store()], now=NOW)))
-    real = {re.sub(r"journal\..*", "journal.UNIT", key) for key in keys(data)}
-    document = (ROOT / "docs/status.md").read_text().split("## memops status")[1].split("\n## ")[0]
-    documented = re.findall(r"^\| `([^`]+)` \|", document, re.MULTILINE)
-    assert len(documented) == len(set(documented))
-    assert set(documented) == real
-
-
-def test_every_label_of_the_performance_data_is_documented() -> None:
-    counts = {"rows": 5, "live": 4, "gap": 1, "dead": 0, "doubtful": 1}
-    record = {"job": "prune", "end": survey.iso(NIGHT), "result": "done", "message": "", "counts": counts}
-    data = check.line([look(survey.Files([record], sealed()))]).split(" | ")[1]
-    document = (ROOT / "docs/status.md").read_text().split("## memops check")[1]
-    documented = re.findall(r"^\| `(\w+)` \|", document, re.MULTILINE)
-    assert sorted(documented) == sorted(part.split("=")[0] for part in data.split(" "))
-
-
 # Reading the records
 
 
@@ -341,7 +270,7 @@ def test_a_damaged_sealing_record_is_not_taken_for_none(tmp_path, text: str, exp
     path = tmp_path / "default.sets.json"
     path.write_text(text)
     with pytest.raises(expected):
-        survey.seal_record(str(path), printable)
+        records.sets_record(str(path), printable)
 
 
 def test_a_link_in_the_place_of_a_record_is_not_followed(tmp_path) -> None:
@@ -349,10 +278,10 @@ def test_a_link_in_the_place_of_a_record_is_not_followed(tmp_path) -> None:
     target.write_text(json.dumps({"job": "prune", "end": "x"}))
     link = tmp_path / "runs.jsonl"
     link.symlink_to(target)
-    assert survey.run_records(str(link), printable) == []
+    assert records.run_records(str(link), printable) == []
     with pytest.raises(ValueError, match="plain file"):
-        survey.seal_record(str(link), printable)
-    assert survey.seal_record(str(tmp_path / "missing"), printable) is None
+        records.sets_record(str(link), printable)
+    assert records.sets_record(str(tmp_path / "missing"), printable) is None
 
 
 def test_states_are_those_of_nagios() -> None:
@@ -362,10 +291,15 @@ def test_states_are_those_of_nagios() -> None:
 
 
 def test_scripts_that_are_gone_are_critical(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "SCRIPTS", ("/usr/local/lib/memops/no-such.py",))
+    there = dict.fromkeys(survey.ORDER, "/")
+    monkeypatch.setattr(survey, "SCRIPTS", {**there, "prune": "/usr/local/lib/memops/no-such.py"})
     store, state = look()
     assert state == 2
     assert "no-such.py is missing" in check.line([(store, state)])
+    # No script is missed whose unit is not there.
+    monkeypatch.setattr(survey, "SCRIPTS", {**there, "offsite": "/usr/local/lib/memops/no-such.py"})
+    assert look()[1] == 0
+    assert look(offsite=THERE)[1] == 2
 
 
 def test_one_question_for_several_gives_each_its_own_answer() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import job
-from memops import jobs, survey
+from memops import jobs, records
 from memops.settings import Store
 from memops.store import printable
 
@@ -51,7 +51,7 @@ def test_a_spoilt_record_keeps_no_job_from_its_work(tmp_path: Path, kind: str) -
 @pytest.mark.parametrize("kind", ["fifo", "link", "directory", "huge", *HOSTILE])
 def test_a_spoilt_record_is_no_record_to_status(tmp_path: Path, kind: str) -> None:
     put(tmp_path / "runs.jsonl", kind)
-    assert survey.run_records(str(tmp_path / "runs.jsonl"), printable) == []
+    assert records.run_records(str(tmp_path / "runs.jsonl"), printable) == []
 
 
 def test_forged_counts_are_numbers_or_nothing(tmp_path: Path) -> None:
@@ -61,9 +61,58 @@ def test_forged_counts_are_numbers_or_nothing(tmp_path: Path) -> None:
                    "journal_mode": "\x1b]0;x\x07"},
     }  # fmt: skip
     (tmp_path / "runs.jsonl").write_text(json.dumps(forged) + "\n")
-    (record,) = survey.run_records(str(tmp_path / "runs.jsonl"), printable)
+    (record,) = records.run_records(str(tmp_path / "runs.jsonl"), printable)
     assert (record["counts"], record["exit"]) == ({"doubtful": 3}, None)
     assert "\x1b" not in record["result"] + record["message"]
+
+
+def test_what_others_said_of_the_sets_is_made_fit_for_a_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "default.sets.json"
+    path.write_text(json.dumps({
+        "seal": {"end": "2026-11-30T22:44:30Z", "message": "a\x1b[2J"}, "drill": 3, "loss": {"set": "s", "rows": 9},
+        "verified": {"good": {"ok": True}, "odd": 7, "bad\x1b[31m": {"ok": False, "at": "x", "message": "y\x07" * 999}},
+    }))  # fmt: skip
+    found = records.sets_record(str(path), printable)
+    assert found is not None
+    assert found["seal"]["message"] == "a\\x1b[2J"
+    assert (found["drill"], found["offsite"], found["newest"]) == ({"message": ""}, {"message": ""}, None)
+    assert found["loss"] == {"set": "s", "rows": 9}
+    (failed,) = found["failed"]
+    assert failed["set"] == "bad\\x1b[31m"
+    assert failed["message"].isprintable()
+    assert len(failed["message"]) <= 300
+
+
+@pytest.mark.parametrize(
+    ("job_name", "sets", "runs", "expected"),
+    [
+        ("drill", {"drill": {"end": "E", "exit": 0}}, [], "E"),
+        ("drill", {"drill": {"end": "E", "exit": 1}}, [], None),
+        ("drill", {"drill": {"end": "E", "exit": 1, "good": "G"}}, [], "G"),
+        ("drill", {}, None, None),
+        ("drill", None, None, None),
+        ("prune", None, [("A", 0), ("B", 0), ("C", 6)], "B"),
+        ("prune", None, [("A", 6)], None),
+        ("prune", None, None, None),
+    ],
+)
+def test_when_a_job_last_went_well(job_name: str, sets, runs, expected: str | None) -> None:
+    kept = None if runs is None else [{"job": "prune", "end": end, "exit": code} for end, code in runs]
+    assert records.Files(kept, sets).good(job_name) == expected
+
+
+def test_what_could_not_be_read_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "STATE", str(tmp_path))
+    (tmp_path / "default").mkdir()
+    found = records.read_files("default", printable)
+    assert (found.records, found.sets, found.unreadable, found.restoring) == ([], None, (), False)
+    assert found.known("drill")
+    (tmp_path / "default.sets.json").write_text("{")
+    (tmp_path / "default.restore.json").write_text("{}")
+    found = records.read_files("default", printable)
+    assert found.unreadable == (f"{tmp_path}/default.sets.json (it is damaged)",)
+    assert (found.known("drill"), found.known("backup"), found.known("prune")) == (False, False, True)
+    assert found.restoring
 
 
 FORGED = ["[" * 100_000, '{"done": 1e999, "total": 2}', '{"done": 3, "total": 2}', '{"done": -1, "total": 2}', "x"]

@@ -16,6 +16,8 @@ def healthy() -> dict:
         "message": "",
         "ended": "2026-11-30T21:00:00Z",
         "age": 60,
+        "good": None,
+        "due": None,
     }
     return {
         "name": "default",
@@ -31,9 +33,9 @@ def healthy() -> dict:
                 "last": None,
                 **UNIT,
             }
-            for n in ("backup", "prune")
+            for n in ("backup", "prune", "drill")
         ],
-        "jobs": [{**job, "job": n, "unit": f"memory-{n}.service"} for n in ("snapshot", "backup", "prune")],
+        "jobs": [{**job, "job": n, "unit": f"memory-{n}.service"} for n in ("snapshot", "backup", "prune", "drill")],
         "counts": {
             "rows": 3,
             "live": 2,
@@ -44,7 +46,10 @@ def healthy() -> dict:
             "age": 61,
             "journal_mode": "wal",
         },
-        "newest_set": {"set": "2026-11-30T210000Z", "rows": 3, "bytes": 20480, "age": 3600},
+        "newest_set": {"set": "2026-11-30T210000Z", "rows": 3, "bytes": 20480, "parts": 1, "age": 3600},
+        "failed_sets": [],
+        "loss": None,
+        "restore_unfinished": False,
         "journal": {"memory-prune.service": ["2026-11-30T21:00:00Z prune: 0 expired"]},
         "failed_alarms": [],
         "missing_scripts": [],
@@ -94,6 +99,30 @@ def test_the_screen_fits_80_columns_and_has_no_colour_off_a_terminal(monkeypatch
     assert max(map(len, text.splitlines())) <= 80
     assert "\x1b" not in text
     assert text.splitlines()[0] == "default: not well"
+
+
+def test_a_drill_takes_one_line(monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    good = healthy()
+    good["jobs"][3] |= {"age": 6 * 86400}
+    good["timers"][2]["last"] = "2026-11-30T00:00:00Z"
+    lines = report.status({"stores": [{**good, "problems": []}]}).splitlines()
+    assert [line for line in lines if "drill" in line] == ["  drill        done 6 days ago; next 2026-12-01 00:03 UTC"]
+    good["jobs"][3] |= {"result": "never ran", "ended": None, "age": None}
+    text = report.status({"stores": [{**good, "problems": []}]})
+    assert "  drill        never ran; next 2026-12-01 00:03 UTC" in text
+
+
+def test_a_set_of_several_parts_and_jobs_that_only_some_stores_have() -> None:
+    good = healthy()
+    good["newest_set"]["parts"] = 3
+    for name in ("remote", "offsite"):
+        good["jobs"].append({**good["jobs"][0], "job": name, "unit": f"memory-{name}.service"})
+    assert problems(good) == []
+    text = report.status({"stores": [{**good, "problems": []}]})
+    assert "newest set   2026-11-30T210000Z, 3 parts, 3 rows, 20.5 kB, 60 min old" in text
+    assert "remote       done 1 min ago; the backup starts it" in text
+    assert "offsite      done 1 min ago; follows each backup" in text
 
 
 def test_ages_and_sizes() -> None:
