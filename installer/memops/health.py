@@ -61,6 +61,8 @@ def _job_problems(status: Mapping[str, Any]) -> Problems:
         # The set on this machine is whole, whatever became of its copy.
         worst = "warning" if job["job"] == "offsite" else "error"
         due = job["due"]
+        if job["job"] == "backup" and job["result"] == "guard" and status["loss"]:
+            continue  # the set is good, and what held is told with the sets
         if job["loaded"] == "loaded" and job["result"] not in FINE:
             what = f"{job['job']} failed: {job['message'] or 'it left no word'}"
             if job["job"] in _GOOD and job["good"] and due and due["age"] is not None:
@@ -122,7 +124,7 @@ def _set_problems(status: Mapping[str, Any]) -> Problems:
 def _restore_problems(status: Mapping[str, Any]) -> Problems:
     name = _named(status)
     if status["restore_unfinished"]:
-        what = "a restore was interrupted, so the store is neither as it was nor as the set is"
+        what = "a restore has not come to its end: it was interrupted, unless one is running now"
         yield "error", what, f"sudo memops restore --undo{name}"
     for failed in status["failed_sets"]:
         what = f"the backup {failed['set']} did not pass its verification: {failed['message'] or 'it left no word'}"

@@ -131,6 +131,47 @@ def test_a_timer_that_starts_nothing_is_seen(memops_server: Server) -> None:
     assert "prune failed: its timer elapsed" in check(server, 2)
 
 
+def test_drills_and_what_they_find(memops_server: Server) -> None:
+    server = memops_server
+    memops(server, "install")
+    assert "drill not due yet" in check(server, 0)
+    server.run("systemctl", "start", "memory-drill.service")
+    assert "drill done" in check(server, 0)
+    assert "drill        done" in memops(server, "status", user="nobody").stdout
+    found = status(server)
+    good = next(job for job in found["jobs"] if job["job"] == "drill")["good"]
+    assert good is not None
+    assert [job["job"] for job in found["jobs"]] == ["snapshot", "backup", "prune", "drill"]
+
+    # One byte of the newest set is another one: the drill fails, and the set is named, to everybody and after a reboot.
+    database = f"/srv/backup/default/{found['newest_set']['set']}/memory.db"
+    server.sh(f"printf x | dd of={database} bs=1 seek=5000 conv=notrunc status=none")
+    server.run("systemctl", "start", "memory-drill.service", check=False)
+    for _ in range(2):
+        line = check(server, 2)
+        assert "drill failed: set " in line
+        assert f"the backup {found['newest_set']['set']} did not pass its verification" in line
+        server.reboot()
+    found = status(server)
+    assert next(job for job in found["jobs"] if job["job"] == "drill")["good"] == good
+    assert [failed["set"] for failed in found["failed_sets"]] == [found["newest_set"]["set"]]
+    server.run("rm", "-r", database.rpartition("/")[0])
+    server.run("systemctl", "start", "memory-backup.service")
+    server.run("systemctl", "start", "memory-drill.service")
+    assert "drill done" in check(server, 0)
+
+    # A restore that was cut off, and a unit that only some stores have.
+    server.write("/var/lib/memops/default.restore.json", "{}")
+    assert "a restore has not come to its end" in check(server, 2)
+    assert "sudo memops restore --undo" in memops(server, "status", user="nobody").stdout
+    server.run("rm", "/var/lib/memops/default.restore.json")
+    server.write("/etc/systemd/system/memory-offsite.service", "[Service]\nType=oneshot\nExecStart=/bin/false\n")
+    server.run("systemctl", "daemon-reload")
+    check(server, 0)
+    server.run("systemctl", "start", "memory-offsite.service", check=False)
+    assert "offsite failed: it ended with exit code 1" in check(server, 1)
+
+
 def test_several_stores_are_one_line(memops_server: Server) -> None:
     server = memops_server
     memops(server, "install")

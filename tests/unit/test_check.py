@@ -154,6 +154,15 @@ def test_drills_and_sets(sets: dict, changes: dict, state: int, words: str) -> N
     parse(exposition.text([judged]))
 
 
+def test_a_rotation_that_was_held_is_told_once() -> None:
+    sets = sealed(result="guard", message="set s sealed; older ones stay", loss={"set": "r", "rows": 1000})
+    store, state = look(records.Files(None, sets))
+    assert state == 2
+    assert [problem["type"] for problem in store["problems"]] == ["sudo memops backup --accept-loss"]
+    # Without that reason it is a failure like any other.
+    assert "backup failed: set s sealed" in check.line([look(records.Files(None, {**sets, "loss": None}))])
+
+
 def test_only_what_is_there_is_shown() -> None:
     def jobs(**changes: dict) -> list[str]:
         return [job["job"] for job in look(**changes)[0]["jobs"]]
@@ -178,7 +187,7 @@ def test_a_restore_that_did_not_end_is_critical() -> None:
     store, state = look(records.Files(None, sealed(), restoring=True))
     assert state == 2
     (problem,) = store["problems"]
-    assert "a restore was interrupted" in problem["what"]
+    assert "a restore has not come to its end" in problem["what"]
     assert problem["type"] == "sudo memops restore --undo"
     (problem,) = check.judge({**store, "name": "work"})[0]["problems"]
     assert problem["type"] == "sudo memops restore --undo --name work"
