@@ -8,11 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
+from memops import cli_backups, cli_restore
+
 app = typer.Typer(
     name="memops",
     help="Look after the memory of AI agents: a nightly prune, proven backups, one screen to see it all.",
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused and nothing changed, 4 not permitted,"
-    " 5 the store was locked, 6 the guard held, 7 done but not proven.",
+    " 5 the store was locked, 6 the guard held, 7 done but not proven, 8 not pruned for want of a backup.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -262,6 +264,10 @@ def prune(
             print(record["message"])
 
 
+cli_backups.register(app)
+cli_restore.register(app)
+
+
 @app.command()
 def logs(
     name: Name = None,
@@ -279,7 +285,7 @@ def logs(
     """
     from memops import host, settings
 
-    units = [f"--unit={store.unit(job)}" for store in settings.chosen(name) for job in store.jobs]
+    units = [f"--unit={unit}" for store in settings.chosen(name) for unit in store.services]
     going_on = ["--follow"] if follow or (follow is None and sys.stdout.isatty()) else ["--no-pager"]
     host.become("journalctl", f"--lines={lines}", *going_on, *units)
 

@@ -54,10 +54,14 @@ def typed(texts: Iterable[str], ask: Callable[[str], str]) -> dict[str, str]:
         part, equals, source = text.partition("=")
         if not equals or not part:
             raise UsageError("--secret takes the name of a part and a file with its key.", "Type: --secret PART=FILE")
-        try:
-            found[part] = ask(f"Key of {part}") if source == "-" else Path(source).read_text().strip() if source else ""
-        except (OSError, UnicodeDecodeError) as error:
-            raise MemopsError(
-                f"--secret {part}: {source} cannot be read.", "Give a file with the key in it."
-            ) from error
+        found[part] = ask(f"Key of {part}") if source == "-" else _read(part, source)
+        if source and not found[part]:
+            raise UsageError(f"--secret {part}: the key is empty.", f"To go without one: --secret {part}=")
     return found
+
+
+def _read(part: str, source: str) -> str:
+    try:
+        return Path(source).read_text(encoding="utf-8").strip() if source else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise MemopsError(f"--secret {part}: {source} cannot be read.", "Give a file with the key.") from error

@@ -100,7 +100,7 @@ def one_store_plan(store: Store) -> tuple[Step, ...]:
     record = manifest.Manifest(files, old.directories, old.users, left)
     stopped = plan.stopped_textfiles(old, render.textfiles(stores))
     return (
-        StopUnits(store.timers, (*(store.unit(job) for job in store.jobs), f"{store.ping_unit}*.service")),
+        StopUnits(store.timers, (*store.services, f"{store.ping_unit}*.service")),
         *(step for step in stopped if step.timer),
         *(_remove(path, texts[path], edited=path in changed) for path in gone if path in texts),
         *(WriteFile(path, file, texts.get(path)) for path, file in written.items()),
@@ -120,7 +120,7 @@ def _remove(path: str, text: str, *, edited: bool) -> Step:
 def one_store(store: Store, steps: tuple[Step, ...], say: Callable[[str], None]) -> list[str]:
     """Apply the plan and look again. Returns what is left, in sentences. The database and the sets stay."""
     remarks = apply.apply(steps, say)
-    units = [*store.timers, *(store.unit(job) for job in store.jobs)]
+    units = [*store.timers, *store.services]
     host.run("systemctl", "reset-failed", "--", *units, f"{store.ping_unit}*.service", ok=None)
     shown = systemd.show(units, "LoadState")
     loaded = [name for name, unit in shown.items() if unit["LoadState"] != "not-found"]

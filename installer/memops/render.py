@@ -119,7 +119,7 @@ def sql(template_name: str, store: Store, **values: str) -> str:
 
 def store_files(store: Store) -> dict[str, File]:
     """Everything that is one store's own: path → file."""
-    units = [*(store.unit(job) for job in store.jobs), *store.timers, *store.optional_units]
+    units = [*store.services, *store.timers]
     files = {
         f"{UNIT_DIRECTORY}/{name}": template(_template_of(name, store), store=store, lib=LIBRARY) for name in units
     }

@@ -178,6 +178,11 @@ class Store:
         return tuple(self.unit(job) for job, asked in wanted.items() if asked)
 
     @property
+    def services(self) -> tuple[str, ...]:
+        """All of the store's service units."""
+        return (*(self.unit(job) for job in self.jobs), *self.optional_units)
+
+    @property
     def jobs(self) -> tuple[str, ...]:
         """The store's jobs, in the order of a night."""
         return survey.JOBS

@@ -51,7 +51,7 @@ def take(incoming: str, directory: int, part: Part, limit: census.Limit) -> str:
 
     Raises JobError, which names the part, and OSError.
     """
-    os.mkdir(part.name, 0o750, dir_fd=directory)
+    os.mkdir(part.name, 0o770, dir_fd=directory)
     target = os.path.join(os.path.abspath(incoming), part.name)
     with naming(part.name):
         claim = {"version": 1, "kind": part.kind, **kinds.load(part.kind).snapshot(part.source, target, limit)}

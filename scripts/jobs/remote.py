@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--deadline", type=float, default=census.DEADLINE, help="seconds this may take")
     parts.add_argument(parser)
     options = parser.parse_args(argv)
-    os.umask(0o027)  # the sealing half reads as the directory's group
+    os.umask(0o007)  # the sealing half reads, and removes, as the directory's group
     limit = census.Limit(options.deadline)
     further = [parts.Part(*words) for words in options.part]
     return job.run("remote", options.state, lambda: fetch(options.incoming, further, limit))

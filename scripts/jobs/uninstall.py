@@ -23,8 +23,8 @@ from typing import Any, NoReturn
 MANIFEST = "/etc/memops/manifest.json"
 UNITS = "/etc/systemd/system"
 MARK = "Written by memops "
-JOBS = ("prune", "backup", "snapshot")
-HELPERS = ("alert", "mail", "ping", "metrics")
+JOBS = ("prune", "backup", "snapshot", "drill")
+HELPERS = ("alert", "mail", "ping", "metrics", "remote", "pause", "offsite")
 OWN_DIRECTORIES = ("/usr/local/lib/memops", "/etc/memops", "/var/lib/memops", "/run/memops")
 OTHER_FILES = (
     "/etc/tmpfiles.d/memops.conf",

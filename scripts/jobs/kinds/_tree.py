@@ -170,7 +170,7 @@ def copy(
     sums: dict[str, str] = {}
     with explained():
         for path in sorted(listed.directories):
-            os.mkdir(path, 0o750, dir_fd=target)
+            os.mkdir(path, 0o770, dir_fd=target)
         for path in listed.files:
             found = _copy_file(source, target, path, listed.files[path], limit, refuse)
             if not found:

@@ -40,10 +40,10 @@ def snapshot(source: str, target: str, limit: census.Limit) -> dict[str, Any]:
         meta = _read_meta(source)
         names = _require_collections(source, meta)
         collections = {}
-        os.mkdir(os.path.join(target, "collection"), 0o750)
+        os.mkdir(os.path.join(target, "collection"), 0o770)
         for name in names:
             place = os.path.join("collection", name)
-            os.mkdir(os.path.join(target, place), 0o750)
+            os.mkdir(os.path.join(target, place), 0o770)
             database = os.path.join(place, "storage.sqlite")
             with _named(name):
                 path = os.path.join(source, database)
