@@ -31,14 +31,14 @@ def run(store: Store, *, accept_loss: bool = False, progress: Callable[[str, int
     unit = store.unit("backup")
     wait(unit)
     records_before = _records(store)
-    word, valid_until = f"/run/memops/backup-{store.name}.json", 0.0
+    valid_until = 0.0
 
     def look() -> None:
         nonlocal valid_until
         if accept_loss and time.time() > valid_until - WORD_LIFETIME / 2:
             # The copy may take longer than any word is valid, and is made before the word is read.
             valid_until = time.time() + WORD_LIFETIME - 1
-            host.write(word, json.dumps({"mode": "accept-loss", "until": int(valid_until)}) + "\n")
+            host.write(store.backup_mode_file, json.dumps({"mode": "accept-loss", "until": int(valid_until)}) + "\n")
         if progress and (at := _done(store)):
             progress(*at)
 
@@ -46,7 +46,7 @@ def run(store: Store, *, accept_loss: bool = False, progress: Callable[[str, int
         record = follow(store, "backup", look)
     finally:
         if accept_loss:
-            host.remove(word)
+            host.remove(store.backup_mode_file)
     if record is not None:
         return message(store, "backup", record)
     # The sealing did not begin: one of the jobs before it failed.

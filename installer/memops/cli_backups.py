@@ -98,7 +98,9 @@ def verify(
     every: Annotated[bool, typer.Option("--all", help="Verify all sets of the store, or of all stores.")] = False,
     name: Name = None,
 ) -> None:
-    """Prove that a set is still what it was when it was sealed: every byte, every file, every part opened.
+    """Prove that a set is what it was when it was sealed.
+
+    Every file is there with every byte, none is extra, and every part is opened and counted.
 
     \b
     Examples:
@@ -149,7 +151,8 @@ def pin(context: typer.Context, wanted: Chosen, name: Name = None) -> None:
     look.require_root("memops sets pin")
     store, each = listing.choose(settings.chosen(name or context.obj), wanted)
     listing.pin(store, each["name"])
-    print(f"{store.name} {each['name']}: pinned; it stays until: sudo memops sets unpin {each['name']}")
+    undo = f"sudo memops sets unpin {each['name']}{listing.name_option(store)}"
+    print(f"{store.name} {each['name']}: pinned; it stays until: {undo}")
 
 
 @sets_app.command()

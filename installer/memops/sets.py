@@ -26,10 +26,11 @@ VERIFY_SECONDS = 1800
 
 _DENIED = (
     *("CapabilityBoundingSet=", "NoNewPrivileges=yes", "RestrictSUIDSGID=yes", "UMask=0077"),
-    *("RestrictAddressFamilies=none", "IPAddressDeny=any", "DevicePolicy=closed", "ProtectClock=yes"),
+    *("IPAddressDeny=any", "DevicePolicy=closed", "ProtectClock=yes"),
     *("RestrictNamespaces=yes", "RestrictRealtime=yes", "LockPersonality=yes", "MemoryDenyWriteExecute=yes"),
     *("KeyringMode=private", "SystemCallArchitectures=native", "SystemCallFilter=@system-service"),
-    *("SystemCallFilter=~@privileged @resources", "SystemCallErrorNumber=EPERM"),
+    # No socket: systemd-run does not know RestrictAddressFamilies=none.
+    *("SystemCallFilter=~@privileged @resources @network-io", "SystemCallErrorNumber=EPERM"),
     *("MemoryMax=1G", "Nice=10", "IOSchedulingClass=idle"),
 )
 _ROOM = (
@@ -54,13 +55,18 @@ def verify(store: Store, name: str) -> dict[str, Any]:
     return answer
 
 
+def walls(store: Store, *more: str) -> list[str]:
+    """The properties of a transient unit that has the sealing job's walls; ``more``: what it sees beyond them."""
+    if not store.strict:
+        return [*_DENIED]
+    closed = (store.directory, *(part.directory for part in store.local_parts))
+    return [*_DENIED, *_ROOM, *more, *(f'InaccessiblePaths="-{path}"' for path in dict.fromkeys(closed))]
+
+
 def _script(store: Store, *words: str) -> str:
     """What the installed setdir.py prints."""
-    properties = [*_DENIED]
-    if store.strict:
-        # Read-only: nothing that a hostile file does to whoever opens it can alter a set.
-        properties += [*_ROOM, f'BindReadOnlyPaths="{store.sets}":{store.seen_sets}']
-        properties += [f'InaccessiblePaths="{store.directory}"']
+    # Read-only: nothing that a hostile file does to whoever opens it can alter a set.
+    properties = walls(store, f'BindReadOnlyPaths="{store.sets}":{store.seen_sets}')
     where = ("--sets", store.seen_sets, "--state-file", store.seal_record, "--deadline", str(VERIFY_SECONDS))
     ran = owner.transient(
         properties, ("/usr/bin/python3", "-I", f"{LIBRARY}/setdir.py", *words, *where), timeout=VERIFY_SECONDS + 300

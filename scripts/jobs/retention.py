@@ -1,8 +1,9 @@
 """Which sets stay and which go, and when none may go.
 
-Of each of the last days, weeks and months that have a verified set, the newest one stays. A set that fails a later
-verification is neither counted nor removed: somebody should look at it. When a part of the new set lost most of what it
-held in the set before, nothing goes at all: a store replaced by an empty one must not push the good sets out.
+Of each of the last days, weeks and months that have a verified set, the newest one stays; so do the sets of the last 24
+hours, since who makes one before a change wants it after that. A set that fails a later verification is neither counted
+nor removed: somebody should look at it. When a part of the new set lost most of what it held in the set before, nothing
+goes at all: a store replaced by an empty one must not push the good sets out.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import fcntl
 import os
 import shutil
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from store import printable
@@ -24,7 +26,9 @@ import takeover
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from datetime import datetime
+
+RECENT: Final = timedelta(hours=24)
+"""How much older than the newest a set is at the most that stays without being counted."""
 
 FEW: Final = 100
 """What a part may lose without being asked about, however little it held."""
@@ -57,6 +61,9 @@ class Decision:
     why: str
 
 
+_NOT_WHOLE: Final = "not whole, so somebody should look at it"
+_AHEAD: Final = "dated after the newest"
+
 PERIODS: Final[tuple[tuple[str, Callable[[datetime], object]], ...]] = (
     ("daily", lambda at: at.date()),
     ("weekly", lambda at: at.isocalendar()[:2]),
@@ -71,32 +78,32 @@ def decide(sets: Iterable[setdir.Set], keep: Keep, new: str | None = None) -> li
     counted. Days, weeks (of ISO 8601) and months are those of UTC, as in the sets' names.
     """
     every = sorted(sets, key=lambda each: setdir.order(each.name))
-    reasons: dict[str, list[str]] = {each.name: [] for each in every}
-    counted = []
-    for each in every:
-        if each.pinned:
-            reasons[each.name].append("pinned")
-        if not each.ok:
-            reasons[each.name].append("not whole, so somebody should look at it")
-        elif new is not None and setdir.order(each.name) > setdir.order(new):
-            reasons[each.name].append("dated after the newest")
-        else:
-            counted.append(each)
-    if counted:
-        reasons[counted[-1].name].append("the newest")
-    if not any((keep.daily, keep.weekly, keep.monthly)):
-        counted, unlimited = [], ["all sets are kept"]
-    else:
-        unlimited = []
+    reasons = {each.name: _own_reasons(each, new) for each in every}
+    counted = [each for each in every if not {_NOT_WHOLE, _AHEAD} & set(reasons[each.name])]
+    for each in counted:
+        if each is counted[-1]:
+            reasons[each.name].append("the newest")
+        elif _at(counted[-1]) - _at(each) < RECENT:
+            reasons[each.name].append("of the last 24 hours")
+        if not any((keep.daily, keep.weekly, keep.monthly)):
+            reasons[each.name].append("all sets are kept")
     for word, period in PERIODS:
-        seen: set[object] = set()
-        for each in reversed(counted):
-            at = setdir.moment(each.name)
-            if at is not None and period(at) not in seen and len(seen) < getattr(keep, word):
-                seen.add(period(at))
-                reasons[each.name].append(word)
-    found = {name: why + unlimited for name, why in reasons.items()}
-    return [Decision(name, bool(why), ", ".join(why) or "newer ones stand for it") for name, why in found.items()]
+        # Of sets in one period the newest comes last, and takes the place of those before it.
+        last = {period(_at(each)): each.name for each in counted}
+        for name in list(last.values())[len(last) - min(len(last), getattr(keep, word)) :]:
+            reasons[name].append(word)
+    return [Decision(name, bool(why), ", ".join(why) or "newer ones stand for it") for name, why in reasons.items()]
+
+
+def _own_reasons(each: setdir.Set, new: str | None) -> list[str]:
+    """Why a set stays whatever the others are."""
+    ahead = new is not None and setdir.order(each.name) > setdir.order(new)
+    why = (("pinned", each.pinned), (_NOT_WHOLE, not each.ok), (_AHEAD, ahead))
+    return [words for words, so in why if so]
+
+
+def _at(each: setdir.Set) -> datetime:
+    return setdir.moment(each.name) or datetime.min.replace(tzinfo=UTC)
 
 
 def loss(before: Mapping[str, int], new: Mapping[str, int]) -> str | None:

@@ -68,7 +68,13 @@ def test_only_days_that_have_a_set_are_counted():
 
 def test_of_one_day_the_newest_stays_and_the_tenth_of_a_second_is_newer_than_its_second():
     names = ["2026-01-01T010000Z", *(name_of(datetime(2026, 1, 1, 2, tzinfo=UTC), n) for n in range(1, 11))]
-    assert kept(map(a_set, names), Keep(daily=7)) == ["2026-01-01T020000Z-10"]
+    later = "2026-01-03T000000Z"
+    assert kept(map(a_set, [*names, later]), Keep(daily=7)) == ["2026-01-01T020000Z-10", later]
+
+
+def test_the_sets_of_the_last_24_hours_stay():
+    names = ["2026-01-01T010000Z", "2026-01-01T010001Z", "2026-01-01T230000Z", "2026-01-02T010000Z"]
+    assert kept(map(a_set, names), Keep(daily=1)) == names[1:]
 
 
 def test_no_numbers_at_all_keep_every_set():
@@ -78,7 +84,7 @@ def test_no_numbers_at_all_keep_every_set():
 
 def test_a_year_may_begin_in_the_week_of_the_last_one():
     # 2027-01-01 is a Friday of the ISO week 53 of 2026.
-    names = ["2026-12-31T120000Z", "2027-01-01T120000Z"]
+    names = ["2026-12-30T120000Z", "2027-01-01T120000Z"]
     assert kept(map(a_set, names), Keep(weekly=4)) == names[1:]
     assert kept(map(a_set, names), Keep(monthly=4)) == names
 
@@ -129,7 +135,8 @@ def test_what_must_never_go(sets, keep):
     if not any((keep.daily, keep.weekly, keep.monthly)):
         assert all(found.values())
     else:
-        free = sum(found[each.name] for each in sets if each.ok and not each.pinned)
+        recent = setdir.moment(max(good, key=setdir.order)) - timedelta(hours=24) if good else None
+        free = sum(found[x.name] for x in sets if x.ok and not x.pinned and setdir.moment(x.name) <= recent)
         assert free <= keep.daily + keep.weekly + keep.monthly
 
 
@@ -156,8 +163,9 @@ def test_night_after_night_the_numbers_bound_what_stays(moments, keep):
     for at in sorted(moments):
         sets = kept(map(a_set, [*sets, name_of(at)]), keep, name_of(at))
         assert sets[-1] == name_of(at)
-    if any((keep.daily, keep.weekly, keep.monthly)):
-        assert len(sets) <= keep.daily + keep.weekly + keep.monthly
+        if any((keep.daily, keep.weekly, keep.monthly)):
+            recent = sum(setdir.moment(name) > setdir.moment(sets[-1]) - timedelta(hours=24) for name in sets)
+            assert len(sets) - recent <= keep.daily + keep.weekly + keep.monthly
 
 
 @pytest.mark.parametrize(
