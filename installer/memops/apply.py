@@ -23,7 +23,7 @@ class Interrupted(MemopsError):  # noqa: N818 - what happened, not an error
 
 
 @contextmanager
-def _signals_raise() -> Iterator[None]:
+def signals_raise() -> Iterator[None]:
     """Within, a first SIGINT, SIGTERM or SIGHUP raises Interrupted; further ones do not cut the undoing short."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -52,7 +52,7 @@ def apply(steps: Sequence[Step], say: Callable[[str], None]) -> list[str]:
     def remember(title: str, action: Callable[[], object]) -> None:
         undo.append((title, action))
 
-    with _signals_raise():
+    with signals_raise():
         try:
             if any(isinstance(step, WriteFile) and step.path.startswith(UNIT_DIRECTORY) for step in steps):
                 # First in, so last out: systemd reads the units again once the files are as before.

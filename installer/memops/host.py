@@ -9,9 +9,12 @@ import stat
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from memops.errors import MemopsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -37,9 +40,40 @@ def run(program: str, *arguments: str, stdin: str = "", timeout: float = 60, ok:
     timeout: seconds, then it is killed. ok: the exit codes that are fine (None: any).
     Raises MemopsError, with the program's own words, for another code, a time-out or a missing program.
     """
+    with _limited(timeout, (program, *arguments)) as started:
+        command = _start((program, *arguments), _in=stdin)
+        started.append(command)
+        command.wait()
+    ran = _ran(command)
+    if ok is not None and ran.code not in ok:
+        raise MemopsError(f"{program} {' '.join(arguments)} failed: {ran.said}")
+    return ran
+
+
+def pipe(source: Sequence[str], sink: Sequence[str], timeout: float = 60) -> tuple[Ran, Ran]:
+    """Run two programs, the output of one being the input of the other, which nothing here holds or looks at.
+
+    Returns how both ended, whatever their exit codes. Raises MemopsError for a time-out or a missing program.
+    """
+    reader, writer = os.pipe()
+    with _limited(timeout, source) as started:
+        try:
+            started.append(_start(source, _in="", _out=writer))
+            started.append(_start(sink, _in=reader))
+        finally:
+            os.close(reader)
+            os.close(writer)
+        for command in started:
+            command.wait()
+    first, second = (_ran(command) for command in started)
+    return first, second
+
+
+def _start(words: Sequence[str], **streams: Any) -> Any:
     # Imported here: half of the commands never run a program, and sh takes a while to load.
     import sh
 
+    program, *arguments = words
     environment = {
         "PATH": PATH,
         "LC_ALL": "C.UTF-8",
@@ -48,9 +82,9 @@ def run(program: str, *arguments: str, stdin: str = "", timeout: float = 60, ok:
         "DEBIAN_FRONTEND": "noninteractive",
     }
     try:
-        command = sh.Command(program, search_paths=PATH.split(":"))(
+        return sh.Command(program, search_paths=PATH.split(":"))(
             *arguments,
-            _in=stdin,
+            **streams,
             _env=environment,
             _ok_code=list(range(-64, 256)),
             _tty_out=False,
@@ -62,29 +96,36 @@ def run(program: str, *arguments: str, stdin: str = "", timeout: float = 60, ok:
         raise MemopsError(
             f"The program {program} is not on this machine.", f"Install it: sudo apt-get install {program}"
         ) from None
+
+
+@contextlib.contextmanager
+def _limited(timeout: float, words: Sequence[str]) -> Iterator[list[Any]]:
+    """Kill what was started, and is put into the list, when it has not ended in time; raise MemopsError then."""
     # A time limit of sh's own makes every program take a tenth of a second: it asks that often whether it has ended.
+    started: list[Any] = []
     late: list[bool] = []
 
     def stop() -> None:
         late.append(True)
-        command.kill()
+        for command in started:
+            command.kill()
 
     limit = threading.Timer(timeout, stop)
     limit.daemon = True
     limit.start()
     try:
-        command.wait()
+        yield started
     finally:
         limit.cancel()
     if late:
         raise MemopsError(
-            f"{program} {' '.join(arguments)} did not end within {timeout:.0f} s and was stopped.",
+            f"{' '.join(words)} did not end within {timeout:.0f} s and was stopped.",
             "Look at what the machine is busy with, and try again.",
         )
-    ran = Ran(command.exit_code, command.stdout.decode(errors="replace"), command.stderr.decode(errors="replace"))
-    if ok is not None and ran.code not in ok:
-        raise MemopsError(f"{program} {' '.join(arguments)} failed: {ran.said}")
-    return ran
+
+
+def _ran(command: Any) -> Ran:
+    return Ran(command.exit_code, command.stdout.decode(errors="replace"), command.stderr.decode(errors="replace"))
 
 
 def become(program: str, *arguments: str) -> NoReturn:

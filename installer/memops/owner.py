@@ -72,6 +72,14 @@ def call(store: Store, function: str, *arguments: str) -> Any:
 
 def run(store: Store, *command: str, stdin: str = "", timeout: float = 120) -> host.Ran:
     """Run a command as the store's owner in a unit of its own, which sees the store at ``store.seen_db``."""
+    return transient(*as_owner(store, command), stdin=stdin, timeout=timeout)
+
+
+def as_owner(store: Store, command: tuple[str, ...], more: Iterable[str] = ()) -> tuple[list[str], tuple[str, ...]]:
+    """The properties of a unit that runs a command as the store's owner, and the command as it is given to the unit.
+
+    more: further properties, which come last and so decide.
+    """
     properties = ["NoNewPrivileges=yes", "UMask=0077"]
     if store.strict:
         properties += [f'BindPaths="{store.directory}":/run/memops/store', *WALLS]
@@ -82,21 +90,25 @@ def run(store: Store, *command: str, stdin: str = "", timeout: float = 120) -> h
         command = ("setpriv", *identity, *command)
     else:
         properties += [f"User={store.user}", "CapabilityBoundingSet="]
-    return transient(properties, command, stdin, timeout)
+    return [*properties, *more], command
 
 
 def transient(properties: Iterable[str], command: tuple[str, ...], stdin: str = "", timeout: float = 120) -> host.Ran:
     """Run a command in a transient unit with these properties and wait for its end."""
+    return host.run(*transient_words(properties, command, timeout), stdin=stdin, timeout=timeout, ok=None)
+
+
+def transient_words(
+    properties: Iterable[str], command: tuple[str, ...], timeout: float, unit: str = ""
+) -> tuple[str, ...]:
+    """The command line that does so; ``unit`` is the name that the unit has then."""
     # systemd ends it even when whoever asked is gone.
     properties = (*properties, f"RuntimeMaxSec={timeout:.0f}")
-    return host.run(
-        "systemd-run",
-        *("--quiet", "--pipe", "--wait", "--collect"),
+    return (
+        *("systemd-run", "--quiet", "--pipe", "--wait", "--collect"),
+        *((f"--unit={unit}",) if unit else ()),
         *(f"--property={text}" for text in properties),
         "--",
         # The manager expands variables in a command line.
         *(word.replace("$", "$$") for word in command),
-        stdin=stdin,
-        timeout=timeout,
-        ok=None,
     )

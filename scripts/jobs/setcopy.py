@@ -1,0 +1,231 @@
+"""Carrying a set elsewhere, as root without the right to change anything else: to the owner's process, or a directory.
+
+``send`` writes the parts to standard output, where restore.py (prepare) reads them: a line of JSON, then every file's
+bytes, so that each byte is copied once. ``extract`` fills an empty directory; ``fetch`` takes over a set that somebody
+brought back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import errno
+import json
+import os
+import shutil
+import stat
+import sys
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from store import printable
+
+import census
+import job
+import manifests
+import setdir
+import takeover
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FETCHED: Final = ".fetched-"
+"""How the directory begins, in that of the sets, where a set that somebody brought back is looked at."""
+
+
+def parts_of(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """The parts of a set as restore.py knows them: name, kind, files (path, size, sha256), directories, claim.
+
+    Paths are those within the part; ``top`` is what they begin with in the set.
+    """
+    parts = []
+    for part in manifest["parts"]:
+        top = "" if manifests.is_main(part) else f"{part['name']}/"
+        files = sorted(manifests.part_files(part).items())
+        parts.append(
+            {
+                "name": manifests.label(part),
+                "kind": part["kind"],
+                "top": top,
+                "files": [[path.removeprefix(top), entry["size"], entry["sha256"]] for path, entry in files],
+                "directories": sorted(
+                    path.removeprefix(top) for path in manifests.part_directories(part) if "/" in path
+                ),
+                # A copy that was taken while somebody wrote is known exactly all the same, since it was counted.
+                "claim": {**part, "exact": True},
+            }
+        )
+    return parts
+
+
+def send(path: str, names: Sequence[str], out: BinaryIO, limit: census.Limit) -> None:
+    """Write these parts of the set at ``path`` to ``out``. Raises JobError, OSError."""
+    with setdir.reading(path) as directory:
+        parts = [part for part in parts_of(manifests.read(directory)) if part["name"] in names]
+        if missing := set(names) - {part["name"] for part in parts}:
+            raise job.JobError(f"the set has no part {min(missing)}")
+        out.write(json.dumps({"parts": parts}).encode() + b"\n")
+        for part in parts:
+            for name, size, sha256 in part["files"]:
+                known = {"size": size, "sha256": sha256}
+                setdir.read_file(directory, part["top"] + name, known, limit, out.write)
+        out.flush()
+
+
+def extract(path: str, target: str, limit: census.Limit) -> None:
+    """Copy the set at ``path`` into the empty directory ``target``. Raises JobError, OSError; it is empty then."""
+    into = census.open_directory(target)
+    try:
+        if os.listdir(into):
+            raise job.JobError("the directory is not empty")
+        try:
+            with setdir.reading(path) as directory:
+                manifest = manifests.read(directory)
+                _require_room(manifests.size(manifest), into)
+                setdir.copy_set(directory, manifest, into, limit)
+                with takeover.create(into, manifests.MANIFEST) as file:
+                    file.write(manifests.write(manifest))
+            os.fsync(into)
+        except BaseException:
+            for name in os.listdir(into):
+                _remove(into, name)
+            raise
+    finally:
+        os.close(into)
+
+
+def _require_room(size: int, directory: int) -> None:
+    if size > (free := census.free_bytes(directory)):
+        raise job.JobError(
+            f"no room for the set: it needs {census.amount(size)}, and {census.amount(max(free, 0))} may be used there"
+        )
+
+
+def fetch(path: str, sets: str, limit: census.Limit) -> dict[str, Any]:
+    """Take over what lies at ``path``, which belongs to anybody, into the directory of the sets, and verify it there.
+
+    Returns what a list of sets says of it, with ``path`` (where it is now, below ``sets``) and the ``store`` that it is
+    of. Raises JobError, OSError, and leaves nothing then.
+    """
+    into = census.open_directory(sets)
+    try:
+        name = FETCHED + os.urandom(8).hex()
+        os.mkdir(name, 0o700, dir_fd=into)
+        try:
+            source = _open_fetched(path)
+            try:
+                with takeover.opened(into, name) as here:
+                    os.mkdir("set", 0o700, dir_fd=here)
+                    with takeover.opened(here, "set") as there:
+                        copy_tree(source, there, takeover.Room(into), limit)
+            finally:
+                os.close(source)
+            found = str(setdir.read_manifest(os.path.join(sets, name, "set"))["set"])
+            if setdir.moment(found) is None:
+                raise job.JobError("its manifest does not name a set")
+            os.rename(os.path.join(sets, name, "set"), os.path.join(sets, name, found))
+            store = setdir.verify_set(os.path.join(sets, name, found), limit)["store"]
+            with takeover.opened(into, name) as here, takeover.opened(here, found) as there:
+                listed = setdir.listed(there, False, found, {})
+        except BaseException:
+            _remove(into, name)
+            raise
+    finally:
+        os.close(into)
+    return {**dataclasses.asdict(listed), "path": f"{name}/{found}", "store": store}
+
+
+def _open_fetched(path: str) -> int:
+    try:
+        return census.open_directory(path)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise job.JobError("it is a link or a file, and no directory") from error
+        raise
+
+
+def discard(sets: str) -> None:
+    """Remove what was fetched, of this run or of one that was killed."""
+    into = census.open_directory(sets)
+    try:
+        for name in os.listdir(into):
+            if name.startswith(FETCHED):
+                _remove(into, name)
+    finally:
+        os.close(into)
+
+
+def _remove(directory: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=directory)
+    except IsADirectoryError:
+        shutil.rmtree(name, dir_fd=directory)
+
+
+def copy_tree(source: int, target: int, room: takeover.Room, limit: census.Limit, depth: int = 0) -> None:
+    """Copy everything in one directory into another, durably; only plain files and directories, no link followed."""
+    if depth > takeover.DEEPEST:
+        raise job.JobError(f"it is more than {takeover.DEEPEST} directories deep")
+    for name in sorted(os.listdir(source)):
+        status = os.stat(name, dir_fd=source, follow_symlinks=False)
+        room.take(0 if stat.S_ISDIR(status.st_mode) else status.st_size)
+        if stat.S_ISDIR(status.st_mode):
+            os.mkdir(name, 0o700, dir_fd=target)
+            with takeover.opened(source, name) as here, takeover.opened(target, name) as there:
+                copy_tree(here, there, room, limit, depth + 1)
+            continue
+        if not stat.S_ISREG(status.st_mode):
+            raise job.JobError(f"{printable(name)} is neither a file nor a directory")
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with (
+            open(os.open(name, flags, dir_fd=source), "rb", buffering=0) as file,
+            takeover.create(target, name) as new,
+        ):
+            left = status.st_size
+            while left and (chunk := file.read(min(takeover.CHUNK, left))):
+                new.write(chunk)
+                left -= len(chunk)
+                limit.check()
+    os.fsync(target)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Read the command line, carry the set, return the exit code; what went wrong is the last line of stderr."""
+    parser = argparse.ArgumentParser(description="Carry a set elsewhere.")
+    parser.add_argument("--deadline", type=float, default=census.DEADLINE, help="seconds this may take")
+    steps = parser.add_subparsers(dest="step", required=True)
+    sending = steps.add_parser("send", help="write parts of a set to standard output")
+    sending.add_argument("path")
+    sending.add_argument("names", nargs="+")
+    extracting = steps.add_parser("extract", help="copy a set into an empty directory")
+    extracting.add_argument("path")
+    extracting.add_argument("target")
+    fetching = steps.add_parser("fetch", help="take over a set that was brought back")
+    fetching.add_argument("path")
+    fetching.add_argument("sets")
+    discarding = steps.add_parser("discard", help="remove what was fetched")
+    discarding.add_argument("sets")
+    options = parser.parse_args(argv)
+    os.umask(0o077)
+    limit = census.Limit(options.deadline)
+    try:
+        if options.step == "send":
+            send(options.path, options.names, sys.stdout.buffer, limit)
+        elif options.step == "extract":
+            extract(options.path, options.target, limit)
+        elif options.step == "fetch":
+            print(json.dumps(fetch(options.path, options.sets, limit)))
+        else:
+            discard(options.sets)
+    except BrokenPipeError:  # whoever reads has said why
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return job.FAILED
+    except (job.JobError, OSError) as error:
+        print(printable(error, 300), file=sys.stderr)
+        return job.FAILED
+    return job.DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
