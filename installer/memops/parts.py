@@ -1,4 +1,4 @@
-"""The further parts of an agent's memory that are backed up with its store: how they are written and named. Pure."""
+"""The further parts of an agent's memory that are backed up with its store: how they are written and named."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from memops import assets
 from memops.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-KINDS = ("chroma", "files", "postgres", "qdrant", "sqlite")
-"""What --with understands; each is a module of scripts/jobs/kinds."""
+KINDS = tuple(sorted(path.stem for path in (assets.folder("jobs") / "kinds").glob("[!_]*.py")))
+"""What --with understands: the modules of scripts/jobs/kinds."""
 
 _SCHEMES = {"http": "qdrant", "https": "qdrant", "postgres": "postgres", "postgresql": "postgres"}
 
