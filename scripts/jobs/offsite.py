@@ -71,9 +71,8 @@ class Restic:
         # repository that is there, and fails like any command where the place cannot be reached.
         absent = ran.code == 10 or (ran.code == 1 and "unable to open config file" in ran.err)
         if absent and known:
-            raise job.JobError(
-                "the repository that took sets before is not there any more; is its disk mounted, its server up?"
-                " A new one is only made by hand: restic init"
+            raise self._tool.failed(
+                "the repository that took sets before cannot be opened; is its disk mounted, its server up?", ran
             )
         if absent:
             self._tool.done("init", "--quiet", what="the repository cannot be made")

@@ -101,7 +101,8 @@ class Tool:
 
     def failed(self, what: str, ran: Ran) -> job.JobError:
         """The error of a program that failed at ``what``, without any secret."""
-        return job.JobError(f"{what}: {self.name} says: {scrub(last_words(ran), self._secrets)}")
+        words = scrub(last_words(ran), self._secrets)
+        return job.JobError(f"{what}{'' if what.endswith('?') else ':'} {self.name} says: {words}")
 
 
 def end(process: subprocess.Popen[str]) -> None:
