@@ -135,7 +135,7 @@ def install(
       sudo memops install
       sudo memops install --db /home/ada/agent/memory.db --prune-at 04:00
       sudo memops install --name work --db /srv/work/memory.db
-      sudo memops install --with /srv/agent/history.db --with qdrant=/srv/agent/qdrant
+      sudo memops install --with /srv/agent/history.db --with /srv/agent/qdrant
       sudo memops install --dry-run
     """
     from memops import install as installing

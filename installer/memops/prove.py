@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from memops.settings import Store
 
-MOST_EXPOSED = {"snapshot": 0.5, "prune": 0.5, "backup": 1.0}
+MOST_EXPOSED = {"snapshot": 0.5, "prune": 0.5, "backup": 1.0, "drill": 1.2}
 """The exposure each job may have at most, by ``systemd-analyze security``."""
 
 

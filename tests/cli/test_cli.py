@@ -95,7 +95,7 @@ def test_render_writes_what_systemd_accepts(tmp_path) -> None:
     assert (verified.returncode, verified.stderr) == (0, "")
     for unit in units:
         if unit.endswith(".service"):
-            most = next((most for word, most in {"backup": "10", "alert": "11"}.items() if word in unit), "5")
+            most = next((most for word, most in {"backup": "10", "alert": "11", "drill": "11"}.items() if word in unit), "5")
             secure = subprocess.run(
                 ["systemd-analyze", "security", "--offline=true", f"--threshold={most}", "--no-pager", unit],
                 capture_output=True,
