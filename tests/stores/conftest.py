@@ -133,11 +133,3 @@ def lab(request, lib):
         server.copy_in(lib, "/usr/local/lib/memops")
         server.run("chmod", "-R", "a+rX", "/usr/local/lib/memops")
         yield Lab(server)
-
-
-@pytest.fixture
-def trixie(lab):
-    """The same, for what only Debian 13 has packages of."""
-    if lab.server.suite != "debian13":
-        pytest.skip("Debian 12 has no package of pgvector")
-    return lab

@@ -1,13 +1,12 @@
-"""Products that are servers: PostgreSQL with pgvector, and Qdrant's HTTP API."""
+"""PostgreSQL with pgvector, of which Debian 12 has no package."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 
 import pytest
 
-from conftest import ROOT
+pytestmark = pytest.mark.parametrize("lab", ["debian13"], indirect=True)
 
 URL = "postgresql:///memory"
 
@@ -52,14 +51,14 @@ def everything(lab):
 
 
 @pytest.fixture
-def database(trixie):
-    trixie.server.sh("systemctl start postgresql")
-    trixie.server.wait_until(lambda: trixie.server.run("pg_isready", check=False).code == 0)
+def database(lab):
+    lab.server.sh("systemctl start postgresql")
+    lab.server.wait_until(lambda: lab.server.run("pg_isready", check=False).code == 0)
     script = "dropdb --if-exists memory; dropuser --if-exists agent; createuser agent; createdb -O agent memory"
-    trixie.server.sh(script, user="postgres")
-    psql(trixie, "CREATE EXTENSION vector", user="postgres")
-    psql(trixie, SCHEMA)
-    return trixie
+    lab.server.sh(script, user="postgres")
+    psql(lab, "CREATE EXTENSION vector", user="postgres")
+    psql(lab, SCHEMA)
+    return lab
 
 
 def test_a_pgvector_database_is_dumped_lost_and_restored_by_its_owner(database):
@@ -135,28 +134,3 @@ def test_a_password_is_read_from_its_file_and_from_nowhere_else(database):
     lab.server.write("/srv/agent/pass", "127.0.0.1:*:*:agent:pw-7f3a\n", 0o600, "agent")
     claim = lab.snapshot("postgres", address, "db", env={"MEMOPS_SECRETS": "/srv/agent/pass"})
     assert claim["counts"]["public.memories"] == 1000
-
-
-def test_qdrants_client_finds_everything_after_a_restore_over_http(lab):
-    """The server is the fake; the client that fills and reads it is Qdrant's own."""
-    lab.server.copy_in(ROOT / "tests" / "fake_qdrant.py", "/srv/fake_qdrant.py")
-    lab.server.write("/srv/agent/key", "s3cret\n", 0o600, "agent")
-    url, key = "http://127.0.0.1:6333", {"MEMOPS_SECRETS": "/srv/agent/key"}
-
-    @contextlib.contextmanager
-    def fake():
-        with lab.process("python3", "/srv/fake_qdrant.py", "6333", "s3cret") as process:
-            assert process.stdout.readline() == "ready\n"
-            yield
-
-    with fake():
-        with lab.writer("qdrant_server.py", url) as ask:
-            before = ask()
-        claim = lab.snapshot("qdrant", url, "remote", env=key)
-    assert claim["counts"] == {"memories": 700, "a b": 3}
-    _, (role, ids) = lab.verify("qdrant", "remote", claim)
-    assert (role, set(ids)) == ("vectors", {*before["memories"], *before["a b"]})
-    lab.put("remote", "/srv/agent/remote")
-    with fake():  # an empty server in its place
-        lab.kind("restore", "qdrant", "/srv/agent/remote", url, env=key)
-        assert lab.read("qdrant_server.py", url) == before
