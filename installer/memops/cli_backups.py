@@ -123,7 +123,7 @@ def verify(
     else:
         chosen = [listing.choose(stores, wanted)]
     if not chosen:
-        raise MemopsError("There is no set to verify.", "Make one: sudo memops backup")
+        raise MemopsError("There is no whole set to verify.", "See which sets there are: sudo memops sets")
     bad = 0
     for store, each in chosen:
         result = listing.verify(store, each["name"])

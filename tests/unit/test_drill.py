@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import sqlite3
 import subprocess
@@ -140,17 +141,24 @@ def test_what_killed_drills_left_is_removed_and_a_running_ones_is_not(case):
     os.close(holder)
 
 
-def test_killed_in_the_middle_it_leaves_the_sets_as_they_were(case):
+def test_killed_at_any_moment_it_leaves_the_sets_and_its_record_as_they_were(case):
     make_set(case, 50_000)
-    before = case.digest()
-    with subprocess.Popen(command(case), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        while not list(case.sets.glob(".drill-*/memory.db")):
-            assert process.poll() is None
-            time.sleep(0.002)
-        process.kill()
-    assert list(case.sets.glob(".drill-*"))
+    assert run(case).returncode == 0
+    before, record = case.digest(), case.saved()
+    clock = time.monotonic()
+    assert run(case).returncode == 0
+    usual, chance = time.monotonic() - clock, random.Random(4)
+    for _ in range(5):
+        with subprocess.Popen(command(case), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            time.sleep(chance.uniform(0.05, usual))
+            process.kill()
+        left = [path for path in case.sets.iterdir() if path.name.startswith(".drill-")]
+        assert len(left) <= 1  # each run removes what the one before left
+        assert {name: digest for name, digest in case.digest().items() if not name.startswith(".drill-")} == before
+        assert case.saved().keys() == record.keys()
     assert run(case).returncode == 0
     assert case.digest() == before
+    assert [each for each in names(case) if each.startswith(".")] == []
 
 
 def test_told_to_stop_it_says_so_and_does_not_call_the_set_damaged(case):
