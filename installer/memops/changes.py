@@ -50,16 +50,21 @@ class Changes:
     lost: Change = Change(0, ())
     back: Change = Change(0, ())
     differ: Change = Change(0, ())
+    """Looked for only where all of it is asked for."""
     parts: tuple[tuple[str, int | None, int], ...] = ()
     """Further parts: name, how much is there now (None: not known), how much in the set."""
 
 
 def find(store: Store, seen_set: str, entry: Mapping[str, Any], local: Iterable[Part], *, whole: bool) -> Changes:
-    """Compare a set, which the walled unit sees at ``seen_set``, with what is there. Raises MemopsError."""
+    """Compare a set, which the walled unit sees at ``seen_set``, with what is there. Raises MemopsError.
+
+    whole: name every id, and look at what the facts say too, which takes longer.
+    """
     script = f"{LIBRARY}/facts.py"
-    listing = owner.as_owner(store, ("/usr/bin/python3", "-I", script, "list", store.seen_db))
-    most = str(ALL if whole else NAMED)
-    comparing = ("/usr/bin/python3", "-I", script, "compare", f"{seen_set}/memory.db", "--most", most)
+    more = ("--content",) if whole else ()
+    listing = owner.as_owner(store, ("/usr/bin/python3", "-I", script, "list", store.seen_db, *more))
+    most = ("--most", str(ALL if whole else NAMED))
+    comparing = ("/usr/bin/python3", "-I", script, "compare", f"{seen_set}/memory.db", *most, *more)
     walls = sets.walls(store, f'BindReadOnlyPaths="{store.sets}":{store.seen_sets}')
     listed, compared = host.pipe(
         owner.transient_words(*listing, SECONDS), owner.transient_words(walls, comparing, SECONDS), SECONDS + 60
@@ -113,8 +118,9 @@ def describe(changes: Changes, *, whole: bool) -> list[str]:
         lines = [
             _line("facts that will be lost (stored since then)", changes.lost, whole=whole),
             _line("deletions that will be undone", changes.back, whole=whole),
-            _line("facts that will be as they were then", changes.differ, whole=whole),
         ]
+        if whole:
+            lines.append(_line("facts that will say again what they said then", changes.differ, whole=True))
     for name, now, then in changes.parts:
         lines.append(f"{name}: {'?' if now is None else f'{now:,}'} now, {then:,} in the set")
     return lines

@@ -6,6 +6,7 @@ for what was deleted meanwhile by its name, since SQLite goes on using a -wal th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -62,9 +63,10 @@ class Wanted:
         for path in (f"{file}{end}" for file in self.files for end in SIDECARS):
             add(path, path)
         for top in self.directories:
-            for folder, _, names, descriptor in os.fwalk(top):
-                for name in names:
-                    add(f"{folder}/{name}", name, descriptor)
+            with contextlib.suppress(OSError):  # gone, or a link
+                for folder, _, names, descriptor in os.fwalk(top):
+                    for name in names:
+                        add(f"{folder}/{name}", name, descriptor)
         return found
 
     def names(self, path: str) -> bool:

@@ -5,6 +5,7 @@ Every refusal says what is so and what to type. Nothing here changes anything.
 
 from __future__ import annotations
 
+import itertools
 import os
 import pwd
 import re
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memops import host, offsite, owner, part_places, places, systemd
+from memops import host, offsite, owner, part_places, places, survey, systemd
 from memops.errors import NotPermitted, Refused
 from memops.settings import DEFAULT_USER, SETTINGS_FILE, Store, check
 
@@ -103,6 +104,13 @@ def calendar_note(option: str, normal_form: str, *, has_dst: bool) -> str:
     if not has_dst or not in_the_gap:
         return ""
     return f"{option} lies in the hours that summer time skips or repeats; 04:00, or a UTC at its end, is safe."
+
+
+def backups_apart(store: Store) -> int:
+    """The longest way between two of the next backups, in seconds."""
+    ask: survey.Ask = ((store.backup_at,), time.time())
+    coming = survey.elapses(systemd.output, [ask])[ask]
+    return max((later - earlier for earlier, later in itertools.pairwise(coming)), default=0)
 
 
 def decide(options: dict[str, Any], saved: Store | None, name: str) -> tuple[Store, dict[str, str], tuple[str, ...]]:
@@ -297,6 +305,12 @@ def everything(options: dict[str, Any], saved: Store | None, name: str) -> Facts
     for option, expression in (("--prune-at", store.prune_at), ("--backup-at", store.backup_at)):
         if note := calendar_note(option, systemd.calendar(expression), has_dst=bool(time.daylight)):
             notes = (*notes, note)
+    if not store.prune_without_backup and (gap := backups_apart(store)) > 48 * 3600:
+        notes = (
+            *notes,
+            f"Backups are up to {gap // 3600} hours apart, and no scheduled prune runs when the newest set is"
+            " older than 48 hours; --prune-without-backup lifts that.",
+        )
     writable()
     places.file_system(store)
     places.textfile(store)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from memops import apply, assets, host, manifest, plan, render, settings, systemd
+from memops.errors import Refused
 from memops.steps import Reload, RemoveFile, Step, Undo, WriteFile
 
 if TYPE_CHECKING:
@@ -82,7 +83,15 @@ class RemoveDirectory:
 
 
 def one_store_plan(store: Store) -> tuple[Step, ...]:
-    """The steps that take one of several stores out: its units and files go, memops.toml and the manifest follow."""
+    """The steps that take one of several stores out: its units and files go, memops.toml and the manifest follow.
+
+    Raises Refused while a restore is under way.
+    """
+    if host.look(store.restore_note) is not None:
+        raise Refused(
+            "A restore of this store is under way, or was interrupted.",
+            f"Undo it first: sudo memops restore --undo --name {store.name}",
+        )
     stores = {name: other for name, other in settings.load().items() if name != store.name}
     old_text = host.read(manifest.PATH) or ""
     old = manifest.read(old_text or None)

@@ -88,14 +88,31 @@ def choose(store: Store, wanted: str) -> Chosen:
 
 
 def prove(store: Store, chosen: Chosen) -> None:
-    """Verify the set. Raises MemopsError when it is damaged, naming the file and the next older good set."""
-    result = sets.verify(store, chosen.name)
-    if result["ok"]:
-        return
-    older = [each["name"] for each in sets.listing(store) if each["ok"] and each["name"] < chosen.name]
-    hint = f"The next older good set: sudo memops restore {older[-1]}" if older else "There is no older good set."
-    word = "is damaged" if result["ok"] is False else "could not be verified"
-    raise Refused(f"The set {chosen.name} {word}: {printable(result['message'], 400)}. Nothing was changed.", hint)
+    """See that the set is to the byte what was proven when it was sealed.
+
+    Its parts are opened when they wait to be put back, which is once, and on the files that will be in place.
+    Raises Refused when it is not, naming the file and the next older good set.
+    """
+    ran = walled(store, ("check", f"{store.seen_sets}/{chosen.path}"), _sets(store))
+    if ran.code:
+        raise MemopsError(f"The set {chosen.name} could not be read: {printable(ran.said, 400)}.")
+    result = json.loads(ran.out)
+    if not result["ok"]:
+        if not chosen.fetched:
+            sets.verify(store, chosen.name)  # which notes for status what is wrong with it
+        raise Refused(f"The set {chosen.name} is damaged: {printable(result['message'], 400)}.", older(store, chosen))
+
+
+def older(store: Store, chosen: Chosen) -> str:
+    """What to type to get the next older set that is good as far as is known."""
+    names = [each["name"] for each in sets.listing(store) if each["ok"] and each["name"] < chosen.name]
+    if not names:
+        return "There is no older good set."
+    return f"The next older good set: sudo memops restore {names[-1]}{sets.name_option(store)}"
+
+
+def _sets(store: Store, *, writable: bool = False) -> str:
+    return f'Bind{"" if writable else "ReadOnly"}Paths="{store.sets}":{store.seen_sets}'
 
 
 def fetch(store: Store, path: str) -> Chosen:
@@ -104,7 +121,7 @@ def fetch(store: Store, path: str) -> Chosen:
     if not real.is_dir() or real.is_symlink():
         raise Refused(f"{real} is not the directory of a set.", "Give the directory that holds its manifest.json.")
     seen = "/run/memops/fetched" if store.strict else str(real)
-    binds = (f'BindPaths="{store.sets}":{store.seen_sets}', f'BindReadOnlyPaths="{real}":{seen}')
+    binds = (_sets(store, writable=True), f'BindReadOnlyPaths="{real}":{seen}')
     # What was fetched may belong to anybody.
     ran = walled(store, ("fetch", seen, store.seen_sets), *binds, "CapabilityBoundingSet=CAP_DAC_READ_SEARCH")
     if ran.code:
@@ -116,7 +133,7 @@ def fetch(store: Store, path: str) -> Chosen:
 def discard_fetched(store: Store) -> None:
     """Remove copies of fetched sets, of this run or of one that was killed."""
     if any(path.name.startswith(".fetched-") for path in Path(store.sets).glob(".*")):
-        walled(store, ("discard", store.seen_sets), f'BindPaths="{store.sets}":{store.seen_sets}')
+        walled(store, ("discard", store.seen_sets), _sets(store, writable=True))
 
 
 def walled(store: Store, words: tuple[str, ...], *more: str) -> host.Ran:
@@ -185,7 +202,7 @@ def extract(store: Store, chosen: Chosen, target: Path) -> None:
         raise Refused(f"{real} is there, and not an empty directory of root's.", "Name a new one.")
     host.make_directory(str(real), 0o700, 0, 0)
     seen = "/run/memops/target" if store.strict else str(real)
-    binds = (f'BindReadOnlyPaths="{store.sets}":{store.seen_sets}', f'BindPaths="{real}":{seen}')
+    binds = (_sets(store), f'BindPaths="{real}":{seen}')
     ran = walled(store, ("extract", f"{store.seen_sets}/{chosen.path}", seen), *binds)
     if ran.code:
         if entry is None:

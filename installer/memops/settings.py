@@ -144,6 +144,11 @@ class Store:
         return records.sets_path(self.name)
 
     @property
+    def restore_note(self) -> str:
+        """Root's note of a restore under way."""
+        return f"{records.STATE}/{self.name}.restore.json"
+
+    @property
     def ping_file(self) -> str:
         """The URL that is pinged; root's alone."""
         return f"/etc/memops/{self.name}/ping-url"

@@ -231,7 +231,10 @@ class FirstBackup:
         unit = self.store.unit("backup")
         ran = systemd.start(unit)
         seal = jobs.seal_record(self.store)
-        if ran.code or seal is None or seal["seal"].get("result") != "done":
+        result = seal and seal["seal"].get("result")
+        if result == "guard" and set(Path(self.store.sets).iterdir()) - before:
+            return "The new set holds much less than the last one, so no old set goes until: sudo memops backup --accept-loss"
+        if ran.code or result != "done":
             raise MemopsError(
                 f"The first backup failed: {jobs.last_words(self.store, ('snapshot', 'backup')) or ran.said}",
                 f"See: journalctl -u {self.store.unit('snapshot')} -u {unit}",

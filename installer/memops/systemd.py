@@ -40,15 +40,16 @@ def calendar(expression: str) -> str:
 
 def show(units: Sequence[str], *properties: str) -> dict[str, dict[str, str]]:
     """Properties of units as systemd reports them now: unit → property → value; times are in UTC."""
-    return survey.show(_output, units, *properties)
+    return survey.show(output, units, *properties)
 
 
 def next_runs(timers: Sequence[str]) -> dict[str, int]:
     """When each timer elapses next, as list-timers says: timer → µs since 1970. One without a next run is left out."""
-    return survey.next_runs(_output, timers)
+    return survey.next_runs(output, timers)
 
 
-def _output(*words: str) -> str:
+def output(*words: str) -> str:
+    """What a program prints. Raises MemopsError when it fails."""
     return host.run(*words).out
 
 

@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import shutil
 import sqlite3
@@ -28,6 +27,7 @@ import claims
 import guard
 import job
 import kinds
+import manifests
 import pairs
 import parts
 import retention
@@ -38,7 +38,6 @@ from kinds import sqlite
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MANIFEST: Final = "manifest.json"
 PARTIAL: Final = ".partial-"
 
 
@@ -92,8 +91,8 @@ def seal(order: Order, limit: census.Limit) -> job.Outcome:
                 "parts": verified,
                 "pairs": matched,
             }
-            with takeover.create(staging, MANIFEST) as file:
-                file.write((json.dumps(manifest, indent=1) + "\n").encode())
+            with takeover.create(staging, manifests.MANIFEST) as file:
+                file.write(manifests.write(manifest))
             os.fsync(staging)
             limit.check()
             os.rename(partial, new, src_dir_fd=sets, dst_dir_fd=sets)
@@ -109,8 +108,8 @@ def seal(order: Order, limit: census.Limit) -> job.Outcome:
         counts = summary(manifest)
         rotated = retention.after_seal(sets, manifest, order.keep, order.state, accept_loss=order.accept_loss)
     message = f"set {new} sealed: {words(manifest, counts)}, verified, {time.monotonic() - clock:.1f} s{rotated.words}"
-    if rotated.held:
-        raise job.JobError(message, job.GUARD, counts)
+    if rotated.held or rotated.failed:
+        raise job.JobError(message, job.GUARD if rotated.held else job.FAILED, counts)
     return job.Outcome(message, counts)
 
 

@@ -231,6 +231,12 @@ def main() -> int:
     if arguments.dry_run:
         foretell(manifest, [*remove, *(f"{path}/" for path in directories)], edited, whole=arguments.purge)
         return 0
+    if unfinished := glob.glob("/var/lib/memops/*.restore.json"):
+        stop(
+            REFUSED,
+            f"A restore is under way, or was interrupted ({unfinished[0]}).",
+            "Undo it first: sudo memops restore --undo",
+        )
     if arguments.purge:
         agree(manifest["stores"], arguments.confirm)
     left = remove_bundle(manifest, remove, edited, directories)
