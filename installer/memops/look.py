@@ -306,11 +306,8 @@ def everything(options: dict[str, Any], saved: Store | None, name: str) -> Facts
         if note := calendar_note(option, systemd.calendar(expression), has_dst=bool(time.daylight)):
             notes = (*notes, note)
     if not store.prune_without_backup and (gap := backups_apart(store)) > 48 * 3600:
-        notes = (
-            *notes,
-            f"Backups are up to {gap // 3600} hours apart, and no scheduled prune runs when the newest set is"
-            " older than 48 hours; --prune-without-backup lifts that.",
-        )
+        apart = f"Backups are up to {gap // 3600} hours apart, and no scheduled prune runs without one of the last 48"
+        notes = (*notes, f"{apart}; --prune-without-backup lets it.")
     writable()
     places.file_system(store)
     places.textfile(store)

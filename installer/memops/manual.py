@@ -38,13 +38,19 @@ def page() -> str:
         ".SH COMMANDS",
     ]
     for name, command in sorted(group.commands.items()):
-        lines += [f".SS {_bold('memops ' + name)}", *_paragraphs(command.help), *_options(command)]
+        for words, each in ((name, command), *_below(name, command)):
+            lines += [f".SS {_bold('memops ' + words)}", *_paragraphs(each.help), *_options(each)]
     lines += [".SH FILES"]
     for path, what in FILES.items():
         lines += [".TP", f"\\fI{_escape(path)}\\fR", _escape(what)]
     lines += [".SH EXIT STATUS", *_paragraphs(group.epilog), ".SH SEE ALSO"]
     lines += [r"\fBsystemctl\fR(1), \fBjournalctl\fR(1), \fBsystemd.timer\fR(5), \fBsqlite3\fR(1)"]
     return "\n".join(lines) + "\n"
+
+
+def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    for word, each in sorted(getattr(command, "commands", {}).items()):
+        yield f"{name} {word}", each
 
 
 def _options(command: Any) -> Iterator[str]:

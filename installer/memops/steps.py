@@ -233,7 +233,9 @@ class FirstBackup:
         seal = jobs.seal_record(self.store)
         result = seal and seal["seal"].get("result")
         if result == "guard" and set(Path(self.store.sets).iterdir()) - before:
-            return "The new set holds much less than the last one, so no old set goes until: sudo memops backup --accept-loss"
+            return (
+                "The new set holds much less than the last one, so no old set goes until memops backup --accept-loss."
+            )
         if ran.code or result != "done":
             raise MemopsError(
                 f"The first backup failed: {jobs.last_words(self.store, ('snapshot', 'backup')) or ran.said}",

@@ -27,9 +27,10 @@ def memops(
 def test_every_help_fits_80_columns_and_has_an_example() -> None:
     ran = memops("--help", env={"COLUMNS": "80"})
     assert ran.returncode == 0
-    for command in ("install", "status", "check", "prune", "logs", "render", "uninstall"):
-        assert command in ran.stdout
-        own = memops(command, "--help", env={"COLUMNS": "80"})
+    top = ("install", "status", "check", "prune", "backup", "sets", "restore", "drill", "logs", "render", "uninstall")
+    assert all(command in ran.stdout for command in top)
+    for command in (*top, "sets verify", "sets pin", "sets unpin"):
+        own = memops(*command.split(), "--help", env={"COLUMNS": "80"})
         assert own.returncode == 0, own.stderr
         assert "xample" in own.stdout
         assert max(map(len, own.stdout.splitlines())) <= 80
@@ -95,7 +96,9 @@ def test_render_writes_what_systemd_accepts(tmp_path) -> None:
     assert (verified.returncode, verified.stderr) == (0, "")
     for unit in units:
         if unit.endswith(".service"):
-            most = next((most for word, most in {"backup": "10", "alert": "11", "drill": "11"}.items() if word in unit), "5")
+            most = next(
+                (most for word, most in {"backup": "10", "alert": "11", "drill": "11"}.items() if word in unit), "5"
+            )
             secure = subprocess.run(
                 ["systemd-analyze", "security", "--offline=true", f"--threshold={most}", "--no-pager", unit],
                 capture_output=True,
