@@ -281,8 +281,8 @@ def not_emptied(facts: Facts, old: Manifest) -> None:
     if entry and entry.get("ready") and entry["db"] == store.db and facts.found["kind"] == "missing":
         raise Refused(
             f"{store.db} is gone, and memops looked after it.",
-            f"Put it back, from the newest set for example (ls {shlex.quote(store.sets)}; docs/operations.md),"
-            f" or let memops forget it first: sudo memops uninstall",
+            f"Put it back, the newest set for example: sudo memops restore latest --name {store.name}. Or let memops"
+            " forget it first: sudo memops uninstall",
         )
 
 

@@ -181,7 +181,7 @@ def test_a_set_is_put_back_as_the_docs_say(memops_server: Server) -> None:
     server.run("systemctl", "start", "memory-backup.service")
     newest = sets(server)[-1]
     server.sql(DB, "DELETE FROM memory WHERE id = 'deleted'")
-    page = (ROOT / "docs" / "operations.md").read_text().partition("## Put a set back")[2].partition("\n## ")[0]
+    page = (ROOT / "docs" / "backups.md").read_text().partition("**memops itself is broken.**")[2].partition("\n## ")[0]
     commands = [
         line.removeprefix("$ sudo ").partition("   #")[0] for line in page.splitlines() if line.startswith("$ ")
     ]
