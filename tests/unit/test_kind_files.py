@@ -193,6 +193,19 @@ def test_a_file_that_changes_at_every_try_fails_the_run(what, moment, tree, targ
     assert b"root:" not in b"".join(data or b"" for data in content(target).values())
 
 
+def test_a_path_that_is_no_plain_file_any_more_is_not_opened(tree):
+    (tree / "link").symlink_to("MEMORY.md")
+    (tree / "way").symlink_to("deep")
+    os.mkfifo(tree / "pipe")
+    top = os.open(tree, os.O_RDONLY)
+    try:
+        for path in ("link", "way/nothing", "pipe", "deep", "gone", "gone/x", "MEMORY.md/x"):
+            assert _tree.open_below(top, path) is None
+        os.close(_tree.open_below(top, "deep/nothing"))
+    finally:
+        os.close(top)
+
+
 def test_a_directory_swapped_for_a_link_is_not_entered(tree, target, limit, monkeypatch, tmp_path):
     copy = _tree._copy_file
     shutil.copytree(tree / "deep", tmp_path / "elsewhere")

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     import census
 
+PORT: Final = 6333
+"""Where an address has none, as Qdrant's own client has it."""
+
 PATIENCE: Final = 600.0
 """Seconds that the server may say nothing: it answers when a snapshot is made or restored."""
 
@@ -31,12 +34,16 @@ class Server:
     """A Qdrant server. ``url`` is http:// or https://, host, port and perhaps a path; the key is no part of it."""
 
     def __init__(self, url: str, limit: census.Limit) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise job.JobError(f"{printable(url, 200)} is no address of a Qdrant server, such as http://127.0.0.1:6333")
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            parts, host, port = urlsplit(""), None, None
         if parts.username or parts.password:
             raise job.JobError("the address of the Qdrant server holds a secret; put the key into a file of its own")
-        self._host, self._port, self._base = parts.hostname, parts.port, parts.path.rstrip("/")
+        if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+            raise job.JobError(f"{printable(url, 200)} is no address of a Qdrant server, such as http://127.0.0.1:6333")
+        self._host, self._port, self._base = host, port or PORT, parts.path.rstrip("/")
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._limit = limit
         self._headers = {"Accept": "application/json", "User-Agent": "memops"}
@@ -112,7 +119,7 @@ class Server:
     def _send(
         self, method: str, path: str, data: Any, headers: dict[str, str]
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        where = f"{self._host}:{self._port or (443 if self._tls else 80)}"
+        where = f"{self._host}:{self._port}"
         if self._tls is not None:
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
                 self._host, self._port, timeout=PATIENCE, context=self._tls

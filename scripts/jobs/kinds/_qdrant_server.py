@@ -211,7 +211,7 @@ def _require_tar(file: IO[bytes], size: int, limit: census.Limit) -> None:
             length = int.from_bytes(field[1:], "big") if field[0] == 0x80 else int(field.strip(b" \0") or b"0", 8)
         except ValueError:
             break
-        if total != sum(header[:148]) + 8 * 0x20 + sum(header[156:]) or length > size - place - BLOCK:
+        if total != sum(header[:148]) + 8 * 0x20 + sum(header[156:]) or not 0 <= length <= size:
             break
         content += length
         place += BLOCK + -(-length // BLOCK) * BLOCK

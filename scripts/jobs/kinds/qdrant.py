@@ -52,9 +52,7 @@ def snapshot(source: str, target: str, limit: census.Limit) -> dict[str, Any]:
         if _read_meta(source) == meta:
             break
         if attempt == _tree.TRIES - 1:
-            raise job.JobError(
-                f"{META} changed while the collections were copied, twice; --agent-unit UNIT pauses the agent"
-            )
+            raise _tree.restless(META)
         top = census.open_directory(target)
         _tree.empty(top, target)
         os.close(top)
@@ -193,7 +191,7 @@ def read_id(text: str) -> str:
     except (ValueError, struct.error):
         return text
     match constants:
-        case [str() as value]:
+        case [str() as value] if value.isascii():
             return value
         case [int() as value] if 0 <= value < 1 << 64:
             return str(value)
