@@ -1,19 +1,19 @@
 """What a restore would change: the facts of the store compared with those of a set.
 
-``list`` runs as the store's owner and prints a line for each fact: a hash of what it says, and its id. ``compare`` runs
-as root without rights, on the set, and reads those lines from standard input. Both go through the facts in the order of
-their ids, so neither holds more than one. What ``list`` printed is untrusted.
+``list`` runs as the store's owner and prints a line for each fact. ``compare`` runs as root without rights, on the set,
+and reads those lines from standard input. Both go through the facts in the order of their ids, so neither holds more
+than one. What ``list`` printed is untrusted.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import json
 import os
 import sqlite3
 import sys
+import zlib
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from urllib.parse import quote
 
@@ -29,32 +29,36 @@ from kinds import sqlite
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-LONGEST: Final = 4096
-"""Bytes of a line; a longer id is cut there, which tells ids apart in all but contrived stores."""
+LONGEST: Final = 1000
+"""Bytes of an id that tell it from others."""
 
-END: Final = b"."
+LINE: Final = 2 * LONGEST + 100
+END: Final = b".\n"
 TROUBLE: Final = b"!"
-
-Line = tuple[bytes, bytes]
-"""An id, and the hash of all that the fact says."""
+EVERY: Final = 1 << 14
+"""Facts between two looks at the clock."""
 
 
 class Trouble(Exception):  # noqa: N818 - an answer, not a bug
     """The facts of the present store cannot be read; the text says why."""
 
 
-def facts(connection: sqlite3.Connection) -> Iterator[Line]:
-    """Every fact of a store, in the order of the ids."""
+def lines(connection: sqlite3.Connection, *, content: bool) -> Iterator[bytes]:
+    """A line for each fact, in their order: the id in hexadecimal and, with ``content``, a sum of all that it says."""
     connection.text_factory = bytes
-    columns = ", ".join(f'"{name}"' for name in store.COLUMNS)
+    said = "''"
+    if content:
+        connection.create_function("crc", 1, lambda text: f" {zlib.crc32(text):08x}", deterministic=True)
+        values = (f"ifnull(CAST(\"{name}\" AS BLOB), x'00')" for name in store.COLUMNS[1:])
+        said = f"crc(CAST({' || char(0) || '.join(values)} AS BLOB))"
     rows = connection.execute(
-        f"SELECT ifnull(CAST(id AS BLOB), x'') AS shown, {columns} FROM memory ORDER BY shown, rowid"
+        f"SELECT hex(substr(CAST(ifnull(id, '') AS BLOB), 1, {LONGEST})) AS shown, {said} FROM memory ORDER BY shown, 2"
     )
-    for identity, *values in rows:
-        yield identity.replace(b"\n", b" ")[:LONGEST], hashlib.sha256(repr(values).encode()).hexdigest()[:16].encode()
+    for identity, sum_ in rows:
+        yield identity + sum_ + b"\n"
 
 
-def write(path: str, out: BinaryIO) -> None:
+def write(path: str, out: BinaryIO, *, content: bool) -> None:
     """Print the facts of the store at ``path``; the last line says whether that was all of them."""
     end = END
     try:
@@ -62,73 +66,77 @@ def write(path: str, out: BinaryIO) -> None:
             raise job.JobError("missing")
         sqlite.require_file(path)
         with contextlib.closing(store.connect(path, readonly=True, timeout=sqlite.LOCK_WAIT)) as connection:
-            connection.execute("BEGIN")
-            out.writelines(digest + b" " + identity + b"\n" for identity, digest in facts(connection))
+            out.writelines(lines(connection, content=content))
     except sqlite3.Error as error:
-        end = TROUBLE + str(job.explain(error)).encode()
+        end = TROUBLE + str(job.explain(error)).encode() + b"\n"
     except (job.JobError, store.StoreError, OSError) as error:
-        end = TROUBLE + store.printable(error, 200).encode()
-    out.write(end + b"\n")
+        end = TROUBLE + store.printable(error, 200).encode() + b"\n"
+    out.write(end)
     out.flush()
 
 
-def read(lines: BinaryIO) -> Iterator[Line]:
+def read(stream: BinaryIO) -> Iterator[bytes]:
     """What ``write`` printed. Raises Trouble when that was not all facts, in their order."""
     last = b""
-    while line := lines.readline(LONGEST + 32):
-        if line == END + b"\n":
+    while line := stream.readline(LINE):
+        if line == END:
             return
         if line.startswith(TROUBLE):
             raise Trouble(store.printable(line[1:].decode(errors="replace").strip(), 200))
-        digest, blank, identity = line.rstrip(b"\n").partition(b" ")
-        if not blank or identity < last:
+        if line < last or not line.endswith(b"\n"):
             break
-        last = identity
-        yield identity, digest
+        last = line
+        yield line
     raise Trouble("its facts cannot be listed")
 
 
-def compare(present: Iterator[Line], chosen: Iterator[Line], most: int, limit: census.Limit) -> dict[str, Any]:
+def compare(present: Iterator[bytes], chosen: Iterator[bytes], most: int, limit: census.Limit) -> dict[str, Any]:
     """What putting ``chosen`` back does to ``present``.
 
     Returns ``lost`` (there now, not in the set), ``back`` (in the set, not there now) and ``differ``, each with a count
-    and the first ``most`` ids, and how many facts there are on either side. Raises Trouble.
+    and the first ``most`` ids, and how many facts the set has. Raises Trouble.
     """
     found: dict[str, dict[str, Any]] = {word: {"count": 0, "ids": []} for word in ("lost", "back", "differ")}
-    here, there = next(present, None), next(chosen, None)
-    counts = {"present": 0, "chosen": 0}
+    same = steps = 0
 
-    def note(word: str, line: Line) -> None:
+    def note(word: str, line: bytes) -> None:
         found[word]["count"] += 1
         if len(found[word]["ids"]) < most:
-            found[word]["ids"].append(line[0].decode(errors="backslashreplace"))
+            found[word]["ids"].append(_id(line))
 
-    while here or there:
-        if (counts["present"] + counts["chosen"]) % 4096 == 0:
+    here, there = next(present, None), next(chosen, None)
+    while here is not None or there is not None:
+        steps += 1
+        if steps % EVERY == 0:
             limit.check()
-        old = here is not None and (there is None or here[0] <= there[0])
-        new = there is not None and (here is None or there[0] <= here[0])
-        if here is not None and there is not None and old and new and here[1] != there[1]:
+        if here == there:
+            same += 1
+            here, there = next(present, None), next(chosen, None)
+        elif here is not None and there is not None and here.partition(b" ")[0] == there.partition(b" ")[0]:
             note("differ", here)
-        elif here is not None and not new:
-            note("lost", here)
-        elif there is not None and not old:
-            note("back", there)
-        if old:
-            counts["present"] += 1
+            here, there = next(present, None), next(chosen, None)
+        elif there is None or (here is not None and here < there):
+            note("lost", here or b"")
             here = next(present, None)
-        if new:
-            counts["chosen"] += 1
+        else:
+            note("back", there)
             there = next(chosen, None)
-    return {**found, **counts}
+    return {**found, "chosen": same + found["back"]["count"] + found["differ"]["count"]}
 
 
-def set_against(path: str, lines: BinaryIO, most: int, limit: census.Limit) -> dict[str, Any]:
+def _id(line: bytes) -> str:
+    try:
+        return bytes.fromhex(line.partition(b" ")[0].decode()).decode(errors="backslashreplace")
+    except ValueError:
+        raise Trouble("its facts cannot be listed") from None
+
+
+def set_against(path: str, stream: BinaryIO, most: int, limit: census.Limit, *, content: bool) -> dict[str, Any]:
     """Compare what ``write`` printed with the set's database ``path``; ``trouble`` says why that was not possible."""
     with contextlib.closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)) as connection:
         connection.execute("PRAGMA trusted_schema = OFF")
         try:
-            return compare(read(lines), facts(connection), most, limit)
+            return compare(read(stream), lines(connection, content=content), most, limit)
         except Trouble as trouble:
             (count,) = connection.execute("SELECT count(*) FROM memory").fetchone()
             return {"trouble": str(trouble), "chosen": count}
@@ -169,21 +177,24 @@ def main(argv: list[str] | None = None) -> int:
     steps = parser.add_subparsers(dest="step", required=True)
     listing = steps.add_parser("list", help="print the facts of a store")
     listing.add_argument("path")
+    listing.add_argument("--content", action="store_true", help="and a sum of what each says")
     counting = steps.add_parser("count", help="say how much there is of further parts")
     counting.add_argument("paths", nargs="+")
     comparing = steps.add_parser("compare", help="compare those on standard input with a set's database")
     comparing.add_argument("path")
+    comparing.add_argument("--content", action="store_true", help="what was listed has the sums")
     comparing.add_argument("--most", type=int, default=10, help="how many ids to name of each sort")
     options = parser.parse_args(argv)
     limit = census.Limit(options.deadline)
     if options.step == "list":
-        write(options.path, sys.stdout.buffer)
+        write(options.path, sys.stdout.buffer, content=options.content)
         return job.DONE
     if options.step == "count":
         print(json.dumps(counts(options.paths)))
         return job.DONE
     try:
-        print(json.dumps(set_against(options.path, sys.stdin.buffer, options.most, limit)))
+        found = set_against(options.path, sys.stdin.buffer, options.most, limit, content=options.content)
+        print(json.dumps(found))
     except sqlite3.Error as error:
         print(store.printable(job.explain(error), 300), file=sys.stderr)
         return job.FAILED

@@ -73,6 +73,22 @@ def send(path: str, names: Sequence[str], out: BinaryIO, limit: census.Limit) ->
         out.flush()
 
 
+def check(path: str, limit: census.Limit) -> dict[str, Any]:
+    """Whether a set is, to the byte, what was sealed: ``ok``, and a ``message`` that names the file which is not.
+
+    Its parts are not opened: they were when it was sealed, and are again when they wait to be put back.
+    """
+    try:
+        with setdir.reading(path) as directory:
+            manifest = manifests.read(directory)
+            setdir.require_tree(directory, manifest)
+            for file, known in sorted(manifests.all_files(manifest).items()):
+                setdir.read_file(directory, file, known, limit)
+    except manifests.Damaged as error:
+        return {"ok": False, "message": str(error)}
+    return {"ok": True, "message": ""}
+
+
 def extract(path: str, target: str, limit: census.Limit) -> None:
     """Copy the set at ``path`` into the empty directory ``target``. Raises JobError, OSError; it is empty then."""
     into = census.open_directory(target)
@@ -198,6 +214,8 @@ def main(argv: list[str] | None = None) -> int:
     sending = steps.add_parser("send", help="write parts of a set to standard output")
     sending.add_argument("path")
     sending.add_argument("names", nargs="+")
+    checking = steps.add_parser("check", help="see whether a set is to the byte what was sealed")
+    checking.add_argument("path")
     extracting = steps.add_parser("extract", help="copy a set into an empty directory")
     extracting.add_argument("path")
     extracting.add_argument("target")
@@ -212,6 +230,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if options.step == "send":
             send(options.path, options.names, sys.stdout.buffer, limit)
+        elif options.step == "check":
+            print(json.dumps(check(options.path, limit)))
         elif options.step == "extract":
             extract(options.path, options.target, limit)
         elif options.step == "fetch":
