@@ -123,6 +123,20 @@ def test_a_container_without_namespaces(without_namespaces: Server) -> None:
     assert "Nothing to do" in memops(server, "install").stdout
     for attempt in (("ls", "/srv/backup"), ("ls", "/srv/backup/default"), ("ls", "/srv/backup/incoming")):
         assert server.run(*attempt, user="agent", check=False).code != 0
+    # A part more, the agent's pause, a drill and a restore need no namespaces either.
+    server.sh("mkdir /srv/agent/notes && echo one >/srv/agent/notes/one.md", user="agent")
+    server.write("/etc/systemd/system/agent.service", "[Service]\nUser=agent\nExecStart=/bin/sleep infinity\n")
+    server.run("systemctl", "daemon-reload")
+    server.run("systemctl", "start", "agent.service")
+    memops(server, "install", "--with", "/srv/agent/notes", "--agent-unit", "agent.service")
+    assert "2 parts" in memops(server, "backup").stdout
+    memops(server, "drill")
+    before = ids(server)
+    server.sql(DB, "DELETE FROM memory")
+    server.sh("echo two >/srv/agent/notes/one.md", user="agent")
+    memops(server, "restore", "latest", "--yes")
+    assert (ids(server), server.read("/srv/agent/notes/one.md")) == (before, "one\n")
+    assert server.show("agent.service", "ActiveState")["ActiveState"] == "active"
     server.run("mv", DB, f"{DB}.away")
     server.run("systemctl", "start", "memory-prune.service", check=False)
     alarm = ("journalctl", "-p", "err", "-o", "cat", "-u", "memory-alert@*")

@@ -151,9 +151,9 @@ def test_halves_that_do_not_match_are_listed(parts):
     chroma.mkdir()
     with contextlib.closing(sqlite3.connect(chroma / "chroma.sqlite3")) as connection:
         connection.executescript(
-            "CREATE TABLE collections (id TEXT, name TEXT); CREATE TABLE segments (id TEXT, type TEXT, scope TEXT);"
+            "CREATE TABLE collections (id TEXT, name TEXT); CREATE TABLE segments (id TEXT, type TEXT, scope TEXT, collection TEXT);"
             "CREATE TABLE embeddings (id INTEGER PRIMARY KEY, segment_id TEXT, embedding_id TEXT);"
-            "CREATE TABLE embeddings_queue (seq_id INTEGER PRIMARY KEY, id TEXT); CREATE TABLE max_seq_id (seq_id);"
+            "CREATE TABLE embeddings_queue (seq_id INTEGER PRIMARY KEY, id TEXT); CREATE TABLE max_seq_id (segment_id, seq_id);"
             "INSERT INTO embeddings (embedding_id) VALUES ('m_00000001'), ('ghost');"
         )
     for path in (chroma, *chroma.iterdir()):
