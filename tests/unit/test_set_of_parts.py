@@ -151,10 +151,13 @@ def test_halves_that_do_not_match_are_listed(parts):
     chroma.mkdir()
     with contextlib.closing(sqlite3.connect(chroma / "chroma.sqlite3")) as connection:
         connection.executescript(
-            "CREATE TABLE collections (id TEXT, name TEXT); CREATE TABLE segments (id TEXT, type TEXT, scope TEXT, collection TEXT);"
+            "CREATE TABLE collections (id TEXT, name TEXT); INSERT INTO collections VALUES ('c', 'mem0');"
+            "CREATE TABLE segments (id TEXT, type TEXT, scope TEXT, collection TEXT);"
+            "INSERT INTO segments VALUES ('s', 'sqlite', 'METADATA', 'c');"
             "CREATE TABLE embeddings (id INTEGER PRIMARY KEY, segment_id TEXT, embedding_id TEXT);"
-            "CREATE TABLE embeddings_queue (seq_id INTEGER PRIMARY KEY, id TEXT); CREATE TABLE max_seq_id (segment_id, seq_id);"
-            "INSERT INTO embeddings (embedding_id) VALUES ('m_00000001'), ('ghost');"
+            "INSERT INTO embeddings (segment_id, embedding_id) VALUES ('s', 'm_00000001'), ('s', 'ghost');"
+            "CREATE TABLE embeddings_queue (seq_id INTEGER PRIMARY KEY, id TEXT);"
+            "CREATE TABLE max_seq_id (segment_id TEXT, seq_id INTEGER);"
         )
     for path in (chroma, *chroma.iterdir()):
         os.chown(path, AGENT, AGENT)
