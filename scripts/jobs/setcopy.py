@@ -8,6 +8,7 @@ brought back.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import errno
 import json
@@ -137,7 +138,12 @@ def fetch(path: str, sets: str, limit: census.Limit) -> dict[str, Any]:
                         copy_tree(source, there, takeover.Room(into), limit)
             finally:
                 os.close(source)
-            found = str(setdir.read_manifest(os.path.join(sets, name, "set"))["set"])
+            manifest = setdir.read_manifest(os.path.join(sets, name, "set"))
+            # An object store keeps no empty directory, so what was fetched from one may lack some that hold nothing.
+            for empty in sorted(path for part in manifest["parts"] for path in manifests.part_directories(part)):
+                with contextlib.suppress(OSError):  # then the verification says what is wrong
+                    os.makedirs(os.path.join(sets, name, "set", empty), 0o700, exist_ok=True)
+            found = str(manifest["set"])
             if setdir.moment(found) is None:
                 raise job.JobError("its manifest does not name a set")
             os.rename(os.path.join(sets, name, "set"), os.path.join(sets, name, found))

@@ -86,11 +86,15 @@ class Tool:
                 while True:
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         out, err = process.communicate(timeout=0.2)
-                        return Ran(process.returncode, out, err)
+                        break
                     self._limit.check()
             except BaseException:
                 end(process)
                 raise
+        if process.returncode:
+            # Who tells this job to stop may have told the program as well, which then says nothing of use.
+            self._limit.check()
+        return Ran(process.returncode, out, err)
 
     def done(self, *arguments: str, what: str, cwd: str | None = None) -> str:
         """As ``run``, and return what the program printed. Raises JobError with ``what`` and its words if it failed."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from system import offsite_image
-from system.machine import DB, add_facts, memops, sets
+from system.machine import DB, add_facts, ids, memops, sets
 from system.server import Server
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 OFFSITE, BACKUP = "memory-offsite.service", "memory-backup.service"
 ENVIRONMENT = "/etc/offsite.env"
+NOTES = "/srv/agent/notes"
 SETS, COPIES = "/srv/backup/default", "/srv/copies"
 PASSWORD = "correct-horse-Zq3+/x"  # noqa: S105
 RECORD = "/var/lib/memops/default.sets.json"
@@ -59,9 +60,12 @@ print(json.dumps([sorted(seen), sorted(programs)]))
 
 @pytest.fixture
 def server(suite: str) -> Iterator[Server]:
-    """A server with restic, rclone and the command, where memops looks after a store with some facts."""
+    """A server with restic, rclone and the command, where memops looks after a store and some notes."""
     with Server(suite, offsite_image.with_command(suite)) as booted:
-        memops(booted, "install")
+        booted.run("useradd", "--system", "agent")
+        booted.run("install", "-d", "-o", "agent", "-g", "agent", "-m", "700", "/srv/agent")
+        booted.sh(f"umask 077; mkdir -p {NOTES}/empty; echo 'a note' >{NOTES}/note.md", user="agent")
+        memops(booted, "install", "--with", f"files={NOTES}")
         add_facts(booted, [(f"fact{n}", FUTURE, None, FUTURE) for n in range(200)])
         booted.run("mkdir", "-m", "700", COPIES)
         yield booted
@@ -116,6 +120,18 @@ def snapshots(server: Server, repository: str = COPIES) -> list[str]:
     return sorted(tag.removeprefix("set:") for s in found or [] for tag in s["tags"] if tag.startswith("set:"))
 
 
+def put_back(server: Server, path: str) -> None:
+    """Lose facts and notes, and restore the set that was fetched to ``path``."""
+    kept = ids(server)
+    server.sql(DB, "DELETE FROM memory WHERE id < 'fact2'")
+    server.sh(f"rm -r {NOTES}/*; echo new >{NOTES}/new.md")
+    memops(server, "restore", path, "--yes")
+    assert ids(server) == kept
+    assert server.read(f"{NOTES}/note.md") == "a note\n"
+    left = server.run("ls", NOTES).stdout.split()
+    assert [name for name in left if not name.startswith("before-restore-")] == ["empty", "note.md"]
+
+
 def alert(server: Server) -> str:
     """What the alert said of the last failure."""
     unit = f"memory-alert@{OFFSITE}.service"
@@ -135,7 +151,7 @@ def test_restic_takes_each_good_set_and_gives_it_back_as_it_was(server: Server) 
     restic(server, "restore", "latest", "--tag", "memops,store:default", "--target", "/srv/back")
     assert server.run("ls", "-A", "/srv/back").stdout.split() == [newest]
     assert tree(server, f"/srv/back/{newest}") == tree(server, f"{SETS}/{newest}")
-    assert server.sql(f"/srv/back/{newest}/memory.db", "SELECT count(*) FROM memory", user="root") == [[200]]
+    put_back(server, f"/srv/back/{newest}")
 
     assert hand_over(server)["message"].startswith(f"set {newest} was there already")
     assert snapshots(server) == both
@@ -161,8 +177,13 @@ def test_rclone_takes_each_good_set_and_gives_it_back_as_it_was(server: Server) 
     newest = sets(server)[-1]
     assert (record["set"], record["exit"]) == (newest, 0)
     assert server.run("ls", f"{COPIES}/default").stdout.split() == sets(server)
-    server.sh(f"umask 077; rclone copy {COPIES}/default/{newest} /srv/back/{newest}")
+    server.sh(f"umask 077; rclone copy --create-empty-src-dirs {COPIES}/default/{newest} /srv/back/{newest}")
     assert tree(server, f"/srv/back/{newest}") == tree(server, f"{SETS}/{newest}")
+    put_back(server, f"/srv/back/{newest}")
+    # As docs/backups.md has it, and as an object store gives it back: without what is empty.
+    server.sh(f"umask 077; rclone copy {COPIES}/default/{newest} /srv/bare/{newest}")
+    assert not server.exists(f"/srv/bare/{newest}/notes/empty")
+    put_back(server, f"/srv/bare/{newest}")
 
     # Cut off before the manifest, in the middle of it, or of the store: taken again; whole sets are left alone.
     before = tree(server, COPIES)
@@ -302,7 +323,7 @@ def test_a_full_place_keeps_what_it_has_and_takes_the_rest_later(server: Server,
         restic(server, "restore", "latest", "--target", "/srv/back")
         restic(server, "check")
     else:
-        server.sh(f"umask 077; rclone copy {COPIES}/default/{newest} /srv/back/{newest}")
+        server.sh(f"umask 077; rclone copy --create-empty-src-dirs {COPIES}/default/{newest} /srv/back/{newest}")
     assert tree(server, f"/srv/back/{newest}") == tree(server, f"{SETS}/{newest}")
 
 
@@ -344,7 +365,8 @@ def serve(server: Server, *command: str) -> int:
 
 def test_restic_over_the_network_with_a_password_in_the_address(server: Server) -> None:
     server.run("mkdir", "-m", "700", "/srv/other")
-    port = serve(server, "restic", "--user", "me", "--pass", "swordfish", "/srv/other")
+    # The other side lets nothing be deleted, and that is no hindrance.
+    port = serve(server, "restic", "--append-only", "--user", "me", "--pass", "swordfish", "/srv/other")
     address = f"rest:http://me:swordfish@localhost:{port}/"
     hand_to(server, "restic=", f"RESTIC_PASSWORD={PASSWORD}\nRESTIC_REPOSITORY={address}\n")
     assert back_up(server)["exit"] == 0
@@ -373,7 +395,7 @@ def test_rclone_over_the_network(server: Server) -> None:
     newest = sets(server)[-1]
     assert server.run("ls", "/srv/other/memory/default").stdout.split() == sets(server)
     server.sh(
-        f"umask 077; rclone copy box:memory/default/{newest} /srv/back/{newest}",
+        f"umask 077; rclone copy --create-empty-src-dirs box:memory/default/{newest} /srv/back/{newest}",
         env={f"RCLONE_CONFIG_BOX_{key}": value for key, value in options.items()},
     )
     assert tree(server, f"/srv/back/{newest}") == tree(server, f"{SETS}/{newest}")

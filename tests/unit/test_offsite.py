@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -253,6 +255,17 @@ def test_a_program_gets_the_environment_and_an_end_with_all_it_started(tmp_path)
     while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().rpartition(")")[2][:3]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_program_that_was_told_to_stop_together_with_the_job_is_no_failure_of_its_own(tmp_path):
+    child = f"kill -TERM {os.getpid()}; exit 130"
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with pytest.raises(job.JobError, match="told to stop before the end"):
+            tool("sh", tmp_path).done("-c", child, what="it was not taken")
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_a_program_that_fails_or_is_missing_says_so(tmp_path):
