@@ -63,9 +63,11 @@ def split(text: str) -> tuple[str, str]:
 
 
 def absolute(text: str) -> str:
-    """``text`` of a --with with its path made absolute."""
+    """``text`` of a --with with its path made absolute, or the kind that its address speaks of."""
     kind, source = split(text)
-    if source and "://" not in source:
+    if "://" in source:
+        kind = kind or kind_of_url(source)
+    elif source:
         source = str(Path(source).absolute())
     return f"{kind}={source}" if kind else source
 
@@ -81,8 +83,7 @@ def named(texts: Iterable[str]) -> tuple[Part, ...]:
     taken = {"memory", "manifest"}
     for text in texts:
         kind, source = split(text)
-        path = urlsplit(source).path if "://" in source else source
-        stem = PurePosixPath(path).name.removesuffix(".db") or kind
+        stem = kind if "://" in source else PurePosixPath(source).name.removesuffix(".db")
         slug = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:30] or kind
         name, number = slug, 1
         while name in taken:

@@ -211,7 +211,9 @@ def main(argv: list[str] | None = None) -> int:
         "settle": lambda: settle(task),
     }
     try:
-        print(json.dumps({"done": steps[options.step]()}))
+        with contextlib.redirect_stdout(sys.stderr):  # a kind may have something to say
+            done = steps[options.step]()
+        print(json.dumps({"done": done}))
     except sqlite3.Error as error:
         return _failed(job.explain(error))
     except (job.JobError, store.StoreError, OSError) as error:

@@ -9,7 +9,7 @@ import pytest
 from stores.conftest import Lab
 from system import images, products
 from system.machine import add_facts, ids, memops, sets
-from system.server import Server, install_command
+from system.server import Server
 
 MEM0 = "/srv/agent/mem0"
 
@@ -17,8 +17,7 @@ MEM0 = "/srv/agent/mem0"
 @pytest.fixture(params=list(images.SUITES))
 def lab(request):
     """A server with the products and the command."""
-    with Server(request.param, products.with_products(request.param)) as server:
-        install_command(server)
+    with Server(request.param, products.with_command(request.param)) as server:
         yield Lab(server)
 
 

@@ -6,6 +6,7 @@ The libraries lie in /opt/products, a virtual environment. PostgreSQL is Debian'
 from __future__ import annotations
 
 import functools
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from system import images
@@ -44,6 +45,12 @@ def with_products(suite: str) -> tuple[Path, ...]:
     return (*lower, images._cached(f"products-{suite}-{key}", build))
 
 
+@functools.cache
+def with_command(suite: str) -> tuple[Path, ...]:
+    """Those layers, and the command of this checkout on top of them, which touches none of the products' files."""
+    return (*with_products(suite), images.with_command(suite)[-1])
+
+
 if __name__ == "__main__":
-    for name in images.SUITES:
-        with_products(name)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(with_command, images.SUITES))

@@ -23,7 +23,7 @@ def test_each_part_has_a_name_of_its_own_in_a_set() -> None:
         f"files=/srv/{'x' * 60}/",
     )
     names = [part.name for part in parts.named(texts)]
-    expected = ["history", "history-2", "qdrant-store", "memory-2", "manifest-2", "files", "qdrant", "agent-memory"]
+    expected = ["history", "history-2", "qdrant-store", "memory-2", "manifest-2", "files", "qdrant", "postgres"]
     assert names == [*expected, "x" * 30]
 
 
@@ -61,7 +61,9 @@ def test_a_path_with_an_equals_sign_is_a_path() -> None:
     assert parts.split("/srv/a=b") == ("", "/srv/a=b")
     assert parts.split("sqlite=/srv/a=b") == ("sqlite", "/srv/a=b")
     assert parts.absolute("files=notes") == f"files={os.getcwd()}/notes"  # noqa: PTH109
-    assert parts.absolute("qdrant=http://q") == "qdrant=http://q"
+    assert parts.absolute("qdrant=http://q") == parts.absolute("http://q") == "qdrant=http://q"
+    assert parts.absolute("postgresql:///memory") == "postgres=postgresql:///memory"
+    assert parts.absolute("ftp://q") == "ftp://q"
 
 
 def test_settings_survive_their_file() -> None:
