@@ -52,17 +52,22 @@ def test_the_example_is_idempotent_and_check_mode_does_not_lie(controller: Serve
     assert server.show("memory-prune-work.service", "User") == {"User": "work"}
     assert "04:00" in server.read("/etc/systemd/system/memory-prune-work.timer")
     assert server.show("memory-prune.timer", "ActiveState") == {"ActiveState": "active"}
+    server.sh("mkdir -p /srv/agent/notes /srv/agent/more; chown agent /srv/agent/notes /srv/agent/more")
     installed = listing(server)
     assert play(server)[0] == 0, "the second run changes nothing"
     assert new_or_changed(installed, listing(server)) == set()
 
-    new = "--extra-vars=" + json.dumps({"memops_stores": {"default": {"prune_at": "05:00"}}})
+    options = {"prune_at": "05:00", "with": ["/srv/agent/notes", "files=/srv/agent/more"], "prune_without_backup": True}
+    new = "--extra-vars=" + json.dumps({"memops_stores": {"default": options}})
     changed, said = play(server, new, "--check")
     assert changed == 1
     assert "+OnCalendar=05:00" in said
     assert new_or_changed(installed, listing(server)) == set()
     assert play(server, new)[0] == 1
     assert "05:00" in server.read("/etc/systemd/system/memory-prune.timer")
+    settings = server.read("/etc/memops/memops.toml")
+    assert 'parts = ["files=/srv/agent/notes/", "files=/srv/agent/more/"]' in settings
+    assert "prune_without_backup = true" in settings
 
 
 def new_or_changed(before: dict[str, str], after: dict[str, str]) -> set[str]:

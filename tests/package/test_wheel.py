@@ -51,6 +51,7 @@ def test_the_wheel_holds_the_package_with_its_templates_and_nothing_else(wheel: 
             ("units", "units", "*"),
             ("sql", "sql", "*"),
             ("scripts/jobs", "jobs", "*.py"),
+            ("scripts/jobs/kinds", "jobs/kinds", "*.py"),
         ]
         for file in (images.ROOT / source).glob(pattern)
         if file.is_file()
@@ -105,9 +106,9 @@ def test_the_unit_tests_pass_on_the_other_python_and_sqlite(other: str) -> None:
         server.sh("apt-get -qq update && apt-get -qqy install --no-install-recommends sqlite3", timeout=300)
         server.sh(
             "python3 -m venv /root/env; cd /root/memops;"
-            " /root/env/bin/pip install --quiet --no-index --find-links=/wheels . pytest hypothesis",
+            " /root/env/bin/pip install --quiet --no-index --find-links=/wheels . pytest pytest-xdist hypothesis",
             timeout=300,
         )
-        done = server.sh("cd /root/memops; /root/env/bin/python -m pytest -q tests/unit", check=False, timeout=900)
+        done = server.sh("cd /root/memops; /root/env/bin/python -m pytest -q -n2 tests/unit", check=False, timeout=900)
         assert done.code == 0, done.stdout[-10000:]
         assert " passed" in done.stdout

@@ -192,7 +192,7 @@ def test_no_room_is_said_before_anything_is_copied(case):
     ("view", "words"),
     [
         ("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n", "not done after 2 s"),
-        ("SELECT length(hex(zeroblob(1000000000))) AS fact", "string or blob too big"),
+        ("SELECT DISTINCT hex(zeroblob(1000000000)) AS fact", "string or blob too big"),
         ("SELECT load_extension('/tmp/x.so') AS fact", "live_memory cannot be read"),
         ("SELECT readfile('/etc/shadow') AS fact", "live_memory cannot be read"),
         ("SELECT * FROM no_such", "no such table: main.no_such"),
