@@ -65,7 +65,7 @@ def bench(suite: str, size: int, rounds: int) -> bool:
         server.run("useradd", "--system", "agent")
         server.run("install", "-d", "-o", "agent", "-g", "agent", "-m", "700", "/srv/agent")
         server.run("python3", "-c", MAKE, DB, str(size), user="agent", timeout=3600)
-        server.run("memops", "install", timeout=3600)
+        server.run("memops", "install", "--yes", timeout=3600)
         (name,) = server.run("ls", "/srv/backup/default").stdout.split()
         length = int(server.run("stat", "-c", "%s", f"/srv/backup/default/{name}/memory.db").stdout)
         for _ in range(rounds):
