@@ -33,7 +33,7 @@ def restore(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Verify the set, say all that would change, and change nothing.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not compare and do not ask.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Undo a restore that was killed, and do nothing else.")] = False,
 ) -> None:
     """Put a set back: all of its parts, or none.
@@ -107,7 +107,9 @@ def _put_back(plan: Plan, *, dry_run: bool, yes: bool) -> None:
     if not dry_run:
         putback.early_refusal(plan)
     title = f"Putting back the set {plan.chosen.name} of the store {plan.store.name}:"
-    lines = "\n".join([title, *(f"  {line}" for line in restoring.look(plan, whole=dry_run))])
+    # The comparison is for whoever decides. On a large store it takes as long as all the rest.
+    changes = list(plan.remarks) if yes and not dry_run else restoring.look(plan, whole=dry_run)
+    lines = "\n".join([title, *(f"  {line}" for line in changes)])
     if dry_run:
         print(lines)
         return

@@ -145,7 +145,8 @@ def _properties(plan: Plan) -> list[str]:
     # A file may belong to another of the owner's groups, which is none in a user namespace.
     properties.append("PrivateUsers=no")
     if plan.served:
-        properties += ["PrivateNetwork=no", "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX"]
+        # The sockets of servers lie in /run.
+        properties += ["PrivateNetwork=no", "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX", "TemporaryFileSystem="]
         secret = [part.name for part in plan.served if part.name in store.secrets]
         properties += [f"LoadCredential={name}:{store.secret_file(name)}" for name in secret]
     return properties
@@ -240,7 +241,7 @@ def _owners_words(store: Store, note: Note, step: str) -> tuple[str, ...]:
 def _answer(note: Note, ran: host.Ran) -> list[str]:
     """What the owner's process said: remarks. Raises MemopsError for a failure; its words are not to be trusted."""
     try:
-        answer = json.loads(ran.out)
+        answer = json.loads(ran.out.rstrip().rpartition("\n")[2])  # a kind may say something before
         error, remarks = answer.get("error"), answer.get("done")
     except (ValueError, AttributeError, RecursionError):
         error, remarks = ran.said, None

@@ -51,11 +51,12 @@ def lines(connection: sqlite3.Connection, *, content: bool) -> Iterator[bytes]:
         connection.create_function("crc", 1, lambda text: f" {zlib.crc32(text):08x}", deterministic=True)
         values = (f"ifnull(CAST(\"{name}\" AS BLOB), x'00')" for name in store.COLUMNS[1:])
         said = f"crc(CAST({' || char(0) || '.join(values)} AS BLOB))"
-    rows = connection.execute(
-        f"SELECT hex(substr(CAST(ifnull(id, '') AS BLOB), 1, {LONGEST})) AS shown, {said} FROM memory ORDER BY shown, 2"
-    )
-    for identity, sum_ in rows:
-        yield identity + sum_ + b"\n"
+    shown = f"hex(substr(CAST(ifnull(id, '') AS BLOB), 1, {LONGEST})) || {said} || char(10)"
+    # Texts are in the same order as their hexadecimal forms, and that is the order of the index on them.
+    (odd,) = connection.execute("SELECT EXISTS (SELECT 1 FROM memory WHERE typeof(id) <> 'text')").fetchone()
+    order = "1" if odd else "id COLLATE BINARY, 1" if content else "id COLLATE BINARY"
+    for (line,) in connection.execute(f"SELECT {shown} FROM memory ORDER BY {order}"):
+        yield line
 
 
 def write(path: str, out: BinaryIO, *, content: bool) -> None:

@@ -20,12 +20,12 @@ import census
 import job
 import kinds
 import parts
+import takeover
 from pieces import ASIDE, STAGING, Piece, Place, Task, sync, tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CHUNK: Final = 1 << 20
 HEADER_LIMIT: Final = 256 << 20
 """Bytes that the list of a set's files may have."""
 
@@ -53,6 +53,9 @@ def prepare(task: Task, stream: BinaryIO, limit: census.Limit) -> list[str]:
             _receive(part, targets[name], stream, limit)
         if stream.read(1):
             raise job.JobError("more arrived than the set's list of files says")
+        for served in task.served:
+            with parts.naming(served.name):
+                kinds.load(served.kind).verify(targets[served.name], sent[served.name]["claim"], limit)
         return [remark for place in places for remark in _make_place_ready(place, sent, limit)]
     except BaseException:
         for place in places:
@@ -102,7 +105,7 @@ def _receive(part: Mapping[str, Any], target: str, stream: BinaryIO, limit: cens
         with open(os.path.join(target, path), "xb", buffering=0) as file:
             left = size
             while left:
-                if not (chunk := stream.read(min(CHUNK, left))):
+                if not (chunk := stream.read(min(takeover.CHUNK, left))):
                     raise job.JobError("the set's files broke off on their way")
                 digest.update(chunk)
                 file.write(chunk)

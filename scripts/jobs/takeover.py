@@ -20,7 +20,9 @@ import job
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CHUNK: Final = 1 << 20
+CHUNK: Final = 1 << 17
+"""Bytes that are copied at a time. Much more at once takes several times as long on some kernels (run: 6.18)."""
+
 DEEPEST: Final = 32
 """Directories that a part's tree may have one inside the other."""
 

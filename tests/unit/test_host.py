@@ -62,3 +62,20 @@ def test_making_a_directory_follows_no_link(tmp_path: Path) -> None:
 def test_the_file_system_of_a_path_that_is_not_there_yet(tmp_path: Path) -> None:
     assert host.file_system(str(tmp_path / "a" / "b")) == host.file_system(str(tmp_path))
     assert host.file_system("/proc/self") == "proc"
+
+
+def test_two_programs_are_joined_without_what_passes_between_them() -> None:
+    many = "head -c 3000000 /dev/zero; echo words >&2; exit 3"
+    first, second = host.pipe(("sh", "-c", many), ("sh", "-c", "wc -c; exit 4"))
+    assert (first.code, first.out, first.err) == (3, "", "words\n")
+    assert (second.code, second.out.strip()) == (4, "3000000")
+
+
+def test_neither_of_two_programs_waits_for_the_other_for_ever() -> None:
+    first, second = host.pipe(("sh", "-c", "while echo x; do :; done; echo over >&2"), ("head", "-c", "10"))
+    assert (second.code, len(second.out)) == (0, 10)
+    assert first.code != 0 or "over" in first.err
+    with pytest.raises(MemopsError, match="not on this machine"):
+        host.pipe(("sh", "-c", "cat /dev/zero"), ("memops-has-no-such-program",))
+    with pytest.raises(MemopsError, match="did not end within 1 s"):
+        host.pipe(("sleep", "600"), ("cat",), timeout=1)

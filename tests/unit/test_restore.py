@@ -18,6 +18,7 @@ import census
 import job
 import restore
 import staging
+from backup_case import small_disk
 from pieces import Piece, Task
 from restore_case import NAMING, SET, STAMP, Memory, ids, killed, make_database, make_set, sent, snapshot
 
@@ -227,6 +228,22 @@ def test_there_must_be_room_for_all_of_it(memory: Memory, stream: bytes, monkeyp
     with pytest.raises(job.JobError, match="no room beside the present files"):
         staging.prepare(memory.task, io.BytesIO(stream), limit())
     assert snapshot(memory.srv) == before
+
+
+def test_a_disk_that_fills_up_all_the_same(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else took the room that was there when it was looked at."""
+    with small_disk(memory.notes, "64k"):
+        (memory.notes / "both.md").write_text("as it is")
+        big = memory.sets.parent / "big"
+        big.mkdir()
+        (big / "large.md").write_bytes(b"x" * 200_000)
+        sources = {"memory": ("sqlite", memory.history), "notes": ("files", big)}
+        stream = sent(make_set(memory.sets / "2026-11-28T233000Z", sources), ["notes"])
+        before = snapshot(memory.srv)  # copying a database in WAL mode leaves marks in its -shm
+        monkeypatch.setattr(census, "free_bytes", lambda _: 1 << 40)
+        with pytest.raises(OSError, match="No space left"):
+            staging.prepare(Task(STAMP, memory.pieces[2:3], ()), io.BytesIO(stream), limit())
+        assert snapshot(memory.srv) == before
 
 
 def test_a_link_in_place_of_the_store_is_moved_and_not_followed(memory: Memory, stream: bytes, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 from store import printable
 
 import job
+import takeover
 from kinds import _secret
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ PATIENCE: Final = 600.0
 """Seconds that the server may say nothing: it answers when a snapshot is made or restored."""
 
 ANSWER: Final = 64 << 20
-CHUNK: Final = 1 << 20
 BOUNDARY: Final = "memops-4f3c2b7d9a1e4c55"
 """Cannot be in a header; what is between two of them in a body is told by Content-Length of the whole and its end."""
 
@@ -69,7 +69,7 @@ class Server:
 
         def pieces() -> Iterator[bytes]:
             yield head
-            while chunk := file.read(CHUNK):
+            while chunk := file.read(takeover.CHUNK):
                 self._limit.check()
                 yield chunk
             yield tail
@@ -103,7 +103,7 @@ class Server:
         connection, answer = self._send("GET", path, None, {"Accept": "*/*"})
         try:
             left = size
-            while chunk := answer.read(min(CHUNK, left + 1)):
+            while chunk := answer.read(min(takeover.CHUNK, left + 1)):
                 left -= len(chunk)
                 if left < 0:
                     break

@@ -19,11 +19,11 @@ from store import printable
 
 import census
 import job
+import takeover
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-CHUNK: Final = 1 << 20
 TRIES: Final = 4
 PAUSE: Final = 0.5
 """Seconds between two tries."""
@@ -192,7 +192,7 @@ def _copy_file(
         out = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o640, dir_fd=target)
         content, left = hashlib.sha256(), seen[0]
         with os.fdopen(out, "wb") as file:
-            while left and (chunk := os.read(descriptor, min(CHUNK, left))):
+            while left and (chunk := os.read(descriptor, min(takeover.CHUNK, left))):
                 if left == seen[0]:
                     refuse(path, chunk[:16])
                 file.write(chunk)
@@ -258,7 +258,7 @@ def digest(directory: int, listed: Listing, limit: census.Limit) -> str:
             raise job.JobError(f"{path} changed while it was read")
         with os.fdopen(descriptor, "rb", buffering=0) as file:
             content = hashlib.sha256()
-            while chunk := file.read(CHUNK):
+            while chunk := file.read(takeover.CHUNK):
                 content.update(chunk)
                 limit.check()
         sums[path] = content.hexdigest()
