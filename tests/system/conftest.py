@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,29 @@ def pytest_runtest_makereport(
             with contextlib.suppress(CommandError, subprocess.SubprocessError, OSError):
                 report.sections.append((f"journal of {server.suite}", server.report()))
     return report
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run the tests of a module with ``ALTERNATE`` on one Debian each, the next test on the other one.
+
+    MEMOPS_LONG=1 runs them on both, as all others always are.
+    """
+    if os.environ.get("MEMOPS_LONG"):
+        return
+    suites = list(images.SUITES)
+    turns: dict[str, int] = {}
+    kept, left_out = [], []
+    for item in items:
+        own = getattr(item, "callspec", None)
+        module = item.getparent(pytest.Module)
+        if own is None or "suite" not in own.params or not getattr(module and module.obj, "ALTERNATE", False):
+            kept.append(item)
+            continue
+        turn = turns.setdefault(f"{item.path}::{getattr(item, 'originalname', '')}", len(turns))
+        (kept if own.params["suite"] == suites[turn % len(suites)] else left_out).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
 
 
 @pytest.fixture(params=list(images.SUITES))

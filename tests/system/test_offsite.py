@@ -27,6 +27,7 @@ PASSWORD = "correct-horse-Zq3+/x"  # noqa: S105
 RECORD = "/var/lib/memops/default.sets.json"
 FUTURE = "2999-01-01 00:00:00"
 
+ALTERNATE = True  # each test on one Debian, all on both in the long form
 _TREE = """
 import hashlib, os, stat, sys
 top = sys.argv[1]

@@ -19,6 +19,7 @@ from system.test_sets import back_date, change_a_byte
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+ALTERNATE = True  # each test on one Debian, all on both in the long form
 OLD = "2020-01-01 00:00:00"
 SETS = "/srv/backup/default"
 NOTE = "/var/lib/memops/default.restore.json"

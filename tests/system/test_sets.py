@@ -14,6 +14,7 @@ from system.machine import DB, add_facts, memops, sets, status
 from system.server import Server
 from system.test_install import make_store
 
+ALTERNATE = True  # each test on one Debian, all on both in the long form
 DIRECTORY = "/srv/backup/default"
 STATE = "/var/lib/memops/default.sets.json"
 OLD = "2020-01-01 00:00:00"
