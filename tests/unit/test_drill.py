@@ -14,7 +14,6 @@ import time
 import pytest
 
 import backup_case
-import census
 import drill
 import job
 import setdir
@@ -26,14 +25,6 @@ PYTHON = backup_case.PYTHON
 def case(lib):
     with backup_case.case(lib) as made:
         yield made
-
-
-@pytest.fixture
-def limit():
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield census.Limit(60)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 def make_set(case, rows: int = 300, more: str = "") -> str:

@@ -26,14 +26,6 @@ from kinds import sqlite
 OLD = "2026-11-30T233000Z"
 
 
-@pytest.fixture
-def limit():
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield census.Limit(60)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-
-
 @pytest.fixture(scope="session")
 def sealed(lib, tmp_path_factory):
     """A set with one part, as the jobs make it."""

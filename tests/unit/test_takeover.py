@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import signal
 import threading
 from pathlib import Path
 
@@ -14,14 +13,6 @@ import pytest
 import census
 import job
 import takeover
-
-
-@pytest.fixture
-def limit():
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield census.Limit(60)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 @pytest.fixture
