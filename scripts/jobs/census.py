@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import hashlib
 import os
 import sqlite3
@@ -151,15 +152,40 @@ class Limit:
         return results[0]
 
 
-def open_directory(path: str) -> int:
-    """A descriptor of the directory ``path``."""
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def open_directory(path: str, inside: int | None = None) -> int:
+    """A descriptor of the directory ``path``, or of the one in the open directory ``inside``; it may not be a link."""
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=inside)
 
 
 def free_bytes(directory: int) -> int:
     """What may still be written to the file system of ``directory`` when the reserve is kept."""
     status = os.fstatvfs(directory)
     return status.f_bavail * status.f_frsize - RESERVE
+
+
+def require_room(directory: int, size: int, purpose: str = "for the copy") -> None:
+    """Raise JobError when ``size`` bytes will not fit on the disk of the backups, where ``directory`` is."""
+    require_free(free_bytes(directory), size, purpose)
+
+
+def require_free(free: int, size: int, purpose: str) -> None:
+    """As ``require_room``, where it is known how many bytes are ``free``."""
+    if size > free:
+        raise JobError(
+            f"no room {purpose}: it needs {amount(size)},"
+            f" and {amount(max(free, 0))} may be used on the disk of the backups"
+        )
+
+
+@contextlib.contextmanager
+def full_disk_named() -> Iterator[None]:
+    """Say of a full disk whose it is."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise JobError("the disk of the backups is full") from error
+        raise
 
 
 def amount(size: float) -> str:

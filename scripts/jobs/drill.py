@@ -76,12 +76,7 @@ def drill(name: str, sets_path: str, state_file: str, runs: str, limit: census.L
 
 def rehearse(sets_path: str, sets: int, chosen: setdir.Set, limit: census.Limit) -> int:
     """Restore a set beside itself, open all of it and remove that again; returns the live facts. Raises JobError."""
-    free = census.free_bytes(sets)
-    if chosen.bytes > free:
-        raise job.JobError(
-            f"no room to try it: it needs {census.amount(chosen.bytes)},"
-            f" and {census.amount(max(free, 0))} may be used on the disk of the backups"
-        )
+    census.require_room(sets, chosen.bytes, "to try it")
     with setdir.reading(os.path.join(sets_path, chosen.name)) as source:
         manifest = manifests.read(source)
         setdir.require_tree(source, manifest)

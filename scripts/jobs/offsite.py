@@ -24,20 +24,19 @@ import store
 
 import census
 import job
+import manifests
+import setdir
 import setstate
 import tools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MANIFEST: Final = "manifest.json"
 DEADLINE: Final = 6 * 3600.0
 """Seconds that all of it may take: the first set over a slow line."""
 
 PLACES: Final = 8
 """Places whose sets are remembered: disks that take turns, and the ones before a move."""
-
-_SET: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d{6}Z)(?:-(\d{1,6}))?")
 
 
 class Place(Protocol):
@@ -157,9 +156,9 @@ class Rclone:
     def hand(self, name: str) -> None:
         """See Place. The manifest goes last: what has none is no set."""
         source, target = os.path.join(self._sets, name), f"{self._top}/{name}"
-        with open(os.path.join(source, MANIFEST), encoding="utf-8") as file:
+        with open(os.path.join(source, manifests.MANIFEST), encoding="utf-8") as file:
             manifest = file.read()
-        ran = self._tool.run("cat", f"{target}/{MANIFEST}")
+        ran = self._tool.run("cat", f"{target}/{manifests.MANIFEST}")
         # A part of it is what a run that was cut off has left.
         if ran.code == 0 and not manifest.startswith(ran.out):
             raise job.JobError(
@@ -168,9 +167,9 @@ class Rclone:
         if ran.code != 0 or ran.out != manifest:
             what = f"the set {name} was not taken"
             # Directories that are empty belong to the set, too.
-            options = ("--create-empty-src-dirs", "--exclude", f"/{MANIFEST}")
+            options = ("--create-empty-src-dirs", "--exclude", f"/{manifests.MANIFEST}")
             self._tool.done("copy", *options, source, target, what=what)
-            self._tool.done("copyto", f"{source}/{MANIFEST}", f"{target}/{MANIFEST}", what=what)
+            self._tool.done("copyto", f"{source}/{manifests.MANIFEST}", f"{target}/{manifests.MANIFEST}", what=what)
         self._tool.done("check", source, target, what=f"the set {name} is not there as it is here")
 
 
@@ -201,9 +200,8 @@ def good_sets(sets: str, state: Mapping[str, Any]) -> list[str]:
     verified = state.get("verified")
     verified = verified if isinstance(verified, dict) else {}
     bad = {name for name, found in verified.items() if isinstance(found, dict) and found.get("ok") is False}
-    names = [m for name in os.listdir(sets) if name not in bad and (m := _SET.fullmatch(name))]
-    names.sort(key=lambda m: (m[1], int(m[2] or 1)), reverse=True)
-    return [m[0] for m in names if os.path.isfile(os.path.join(sets, m[0], MANIFEST))]
+    names = sorted((name for name in filter(setdir.moment, os.listdir(sets)) if name not in bad), key=setdir.order)
+    return [name for name in reversed(names) if os.path.isfile(os.path.join(sets, name, manifests.MANIFEST))]
 
 
 def chosen(sets: list[str], before: set[str], there: set[str]) -> list[str]:

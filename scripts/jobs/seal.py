@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import fcntl
 import os
 import shutil
@@ -18,7 +17,7 @@ import sys
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
@@ -31,14 +30,13 @@ import manifests
 import pairs
 import parts
 import retention
+import setdir
 import setstate
 import takeover
 from kinds import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-PARTIAL: Final = ".partial-"
 
 
 @dataclass(frozen=True)
@@ -71,35 +69,16 @@ def seal(order: Order, limit: census.Limit) -> job.Outcome:
             raise job.JobError("another backup of this store is being sealed") from None
         remove_leftovers(sets)
         incoming = _opened(stack, order.incoming)
-        partial = PARTIAL + os.urandom(8).hex()
+        partial = setdir.PARTIAL + os.urandom(8).hex()
         os.mkdir(partial, 0o700, dir_fd=sets)
         try:
             path = os.path.join(os.path.abspath(order.sets), partial)
-            staging = _opened(stack, path)
-            entries = take_over(order, incoming, staging, limit)
-            verified = limit.run(lambda: [verify(path, entry, limit) for entry in entries])
-            matched = limit.run(lambda: match(path, verified))
-            require_untouched(path, verified)
-            new, sealed_at = next_name(sets)
-            manifest = {
-                "version": 1,
-                "store": order.name,
-                "set": new,
-                "sealed_at": sealed_at,
-                "sqlite": sqlite3.sqlite_version,
-                "skew_seconds": skew(verified),
-                "parts": verified,
-                "pairs": matched,
-            }
-            with takeover.create(staging, manifests.MANIFEST) as file:
-                file.write(manifests.write(manifest))
-            os.fsync(staging)
-            limit.check()
+            with census.full_disk_named():
+                manifest = fill(order, sets, incoming, path, limit)
+            new = manifest["set"]
             os.rename(partial, new, src_dir_fd=sets, dst_dir_fd=sets)
-        except BaseException as error:
+        except BaseException:
             shutil.rmtree(partial, ignore_errors=True, dir_fd=sets)
-            if isinstance(error, OSError):
-                _explain(error)
             raise
         os.fsync(sets)
         for name in ("memory", *(part.name for part in order.parts)):
@@ -111,6 +90,34 @@ def seal(order: Order, limit: census.Limit) -> job.Outcome:
     if rotated.held or rotated.failed:
         raise job.JobError(message, job.GUARD if rotated.held else job.FAILED, counts)
     return job.Outcome(message, counts)
+
+
+def fill(order: Order, sets: int, incoming: int, path: str, limit: census.Limit) -> dict[str, Any]:
+    """Make the set in the empty directory ``path``, and return its manifest. Raises JobError, OSError."""
+    staging = census.open_directory(path)
+    try:
+        entries = take_over(order, incoming, staging, limit)
+        verified = limit.run(lambda: [verify(path, entry, limit) for entry in entries])
+        matched = limit.run(lambda: match(path, verified))
+        require_untouched(path, verified)
+        new, sealed_at = next_name(sets)
+        manifest = {
+            "version": 1,
+            "store": order.name,
+            "set": new,
+            "sealed_at": sealed_at,
+            "sqlite": sqlite3.sqlite_version,
+            "skew_seconds": skew(verified),
+            "parts": verified,
+            "pairs": matched,
+        }
+        with takeover.create(staging, manifests.MANIFEST) as file:
+            file.write(manifests.write(manifest))
+        os.fsync(staging)
+        limit.check()
+        return manifest
+    finally:
+        os.close(staging)
 
 
 def take_over(order: Order, incoming: int, staging: int, limit: census.Limit) -> list[dict[str, Any]]:
@@ -177,8 +184,7 @@ def skew(entries: Sequence[dict[str, Any]]) -> int:
 def summary(manifest: dict[str, Any]) -> dict[str, Any]:
     """What the state file says of a set."""
     main, *further = manifest["parts"]
-    size = main["size"] + sum(file["size"] for part in further for file in part["files"].values())
-    counts = {"set": manifest["set"], "sealed_at": manifest["sealed_at"], "bytes": size}
+    counts = {"set": manifest["set"], "sealed_at": manifest["sealed_at"], "bytes": manifests.size(manifest)}
     counts |= {"rows": sum(main["rows"].values())}
     return {**counts, "parts": 1 + len(further)} if further else counts
 
@@ -201,16 +207,10 @@ def _opened(stack: contextlib.ExitStack, path: str) -> int:
     return descriptor
 
 
-def _explain(error: OSError) -> NoReturn:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        raise job.JobError("the disk of the backups is full") from error
-    raise error
-
-
 def remove_leftovers(sets: int) -> None:
     """Remove what killed runs left in the directory of the sets."""
     for name in os.listdir(sets):
-        if name.startswith(PARTIAL):
+        if name.startswith(setdir.PARTIAL):
             shutil.rmtree(name, dir_fd=sets)
 
 

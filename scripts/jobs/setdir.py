@@ -16,6 +16,7 @@ import re
 import sqlite3
 import stat
 import sys
+import time
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -46,7 +47,6 @@ CLOCK: Final = 300
 NAME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d{6}Z)(?:-([1-9]\d{0,5}))?", re.ASCII)
 
 Damaged = manifests.Damaged
-part_files = manifests.part_files
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def _tree(directory: int) -> Tree:
     while waiting:
         outer = waiting.pop()
         try:
-            inner = os.open(outer or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+            inner = census.open_directory(outer or ".", directory)
         except OSError as error:
             raise Damaged(f"{printable(outer, 200)} cannot be opened: {error.strerror}") from error
         try:
@@ -293,9 +293,9 @@ def note(state: dict[str, Any], name: str, message: str = "") -> None:
     state["verified"] = {**(verified if isinstance(verified, dict) else {}), name: entry}
 
 
-def _print_list(options: argparse.Namespace, now: float) -> int:
+def _print_list(options: argparse.Namespace) -> int:
     sets = list_sets(options.sets, setstate.read(options.state_file))
-    latest = newest(sets, now)
+    latest = newest(sets, time.time())
     print(json.dumps([{**asdict(each), "latest": each is latest} for each in sets]))
     return job.DONE
 
@@ -334,7 +334,7 @@ def main(argv: list[str] | None = None) -> int:
     limit = census.Limit(options.deadline)
     try:
         if options.what == "list":
-            return _print_list(options, datetime.now().timestamp())
+            return _print_list(options)
         return _verify_each(options, limit)
     except OSError as error:
         job.say(f"sets: {error}", error=True)

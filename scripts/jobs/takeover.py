@@ -41,11 +41,7 @@ class Room:
         self.entries -= 1
         if self.entries < 0:
             raise job.JobError(f"there are more than {MOST:,} files in it")
-        if size > self.bytes:
-            raise job.JobError(
-                f"no room for the set: it needs {census.amount(size)},"
-                f" and {census.amount(max(self.bytes, 0))} may be used on the disk of the backups"
-            )
+        census.require_free(self.bytes, size, "for the set")
         self.bytes -= size
 
 
@@ -132,7 +128,7 @@ def copy_tree(source: int, target: int, name: str, room: Room, limit: census.Lim
 def opened(directory: int, name: str) -> Iterator[int]:
     """A descriptor of the directory ``name`` in another one; no link is followed."""
     try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        descriptor = census.open_directory(name, directory)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise job.JobError(f"{printable(name)} in the incoming directory is not a directory") from None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import census
 import job
 from kinds import _tree, files
 
@@ -266,7 +267,7 @@ def test_too_large_a_file_is_refused_before_anything_is_written(tree, target, li
 
 
 def test_a_full_disk_is_said_plainly():
-    with pytest.raises(job.JobError, match="the disk of the backups is full"), _tree.explained():
+    with pytest.raises(job.JobError, match="the disk of the backups is full"), census.full_disk_named():
         Path("/dev/full").write_bytes(b"x")
 
 

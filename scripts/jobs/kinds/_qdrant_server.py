@@ -130,10 +130,10 @@ def _receive(server: Server, there: str, path: str, size: int) -> str:
     directory, name = os.path.split(path)
     top = census.open_directory(directory)
     try:
-        _tree.require_room(top, size)
+        census.require_room(top, size)
     finally:
         os.close(top)
-    with _tree.explained():
+    with census.full_disk_named():
         with _new(directory, name) as file:
             server.download(there, file, size)
         return _sha256(path)

@@ -5,7 +5,6 @@ The owner of the tree may change it at any moment, so a copy counts only where t
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import os
@@ -19,10 +18,11 @@ from store import printable
 
 import census
 import job
+import pieces
 import takeover
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
 TRIES: Final = 4
 PAUSE: Final = 0.5
@@ -30,9 +30,6 @@ PAUSE: Final = 0.5
 
 TICK: Final = 50_000_000
 """Nanoseconds: two changes closer together than the kernel's clock ticks bear the same time."""
-
-ASIDE: Final = ("before-restore-", ".restore-")
-"""What a restore puts into a part's directory begins so; it is no part of it."""
 
 DEPTH: Final = 30
 NAMED: Final = 20
@@ -88,8 +85,8 @@ def require_plain(path: str) -> None:
 
 
 def not_aside(name: str) -> bool:
-    """Whether a name at the top of a part's directory is the agent's own."""
-    return not name.startswith(ASIDE)
+    """Whether a name at the top of a part's directory is the agent's own, and not what a restore has put there."""
+    return not name.startswith((pieces.ASIDE, pieces.STAGING))
 
 
 def listing(directory: int, limit: census.Limit, wanted: Callable[[str], bool] = lambda _: True) -> Listing:
@@ -116,7 +113,7 @@ def _list(directory: int, prefix: str, found: Listing, limit: census.Limit, want
             elif not stat.S_ISDIR(status.st_mode):
                 found.special.add(path)
             else:
-                below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+                below = census.open_directory(name, directory)
                 try:
                     found.directories.add(path)
                     _list(below, path + "/", found, limit, lambda _: True)
@@ -137,27 +134,6 @@ def steady(listed: Callable[[], Listing], limit: census.Limit) -> Listing:
     return found
 
 
-def require_room(directory: int, size: int) -> None:
-    """Raise JobError when ``size`` bytes will not fit."""
-    free = census.free_bytes(directory)
-    if size > free:
-        raise job.JobError(
-            f"no room for the copy: it needs {census.amount(size)},"
-            f" and {census.amount(max(free, 0))} may be used on the disk of the backups"
-        )
-
-
-@contextlib.contextmanager
-def explained() -> Iterator[None]:
-    """Say of a full disk whose it is."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise job.JobError("the disk of the backups is full") from error
-        raise
-
-
 def copy(
     source: int, target: int, listed: Listing, limit: census.Limit, refuse: Callable[[str, bytes], None]
 ) -> tuple[str, str]:
@@ -166,9 +142,9 @@ def copy(
     ``refuse`` gets each path and the file's first bytes, and may raise. Returns the first path that changed meanwhile,
     which ends the copy, or "", and what ``digest`` will say of the copy. Raises JobError, OSError.
     """
-    require_room(target, listed.size)
+    census.require_room(target, listed.size)
     sums: dict[str, str] = {}
-    with explained():
+    with census.full_disk_named():
         for path in sorted(listed.directories):
             os.mkdir(path, 0o770, dir_fd=target)
         for path in listed.files:
@@ -232,8 +208,7 @@ def open_below(directory: int, path: str) -> int | None:
     opened: list[int] = []
     try:
         for part in above:
-            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            opened.append(os.open(part, flags, dir_fd=opened[-1] if opened else directory))
+            opened.append(census.open_directory(part, opened[-1] if opened else directory))
         # Not O_RDONLY alone: a pipe in the file's place would wait for a writer.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(name, flags, dir_fd=opened[-1] if opened else directory)

@@ -16,14 +16,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 from store import printable
 
+import census
 import claims
 import job
 from kinds import _secret, _tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    import census
 
 DUMP: Final = "dump.sql"
 EXTENSIONS: Final = "extensions.sql"
@@ -67,7 +66,7 @@ def snapshot(url: str, target: str, limit: census.Limit) -> dict[str, Any]:
             if not name or not count.isdecimal():
                 raise job.JobError(f"the name of a table holds a line break: {printable(line, 200)}")
             counts[_tree.require_name(name)] = int(count)
-        with _tree.explained(), open(os.path.join(target, EXTENSIONS), "x", encoding="utf-8") as file:
+        with census.full_disk_named(), open(os.path.join(target, EXTENSIONS), "x", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in extensions)
         # Of the extensions only plpgsql, which is always there, so that pg_dump leaves it out.
         options = ("--no-password", "--format=plain", "--clean", "--if-exists", "--no-owner", "--extension=plpgsql")

@@ -146,12 +146,7 @@ def _copy(source: str, target: str, directory: int, limit: census.Limit) -> dict
 def require_room(connection: sqlite3.Connection, directory: int) -> None:
     """Raise JobError when the copy, which leaves free pages out, will not fit."""
     pages = _pragma(connection, "page_count") - _pragma(connection, "freelist_count")
-    needed, free = pages * _pragma(connection, "page_size"), census.free_bytes(directory)
-    if needed > free:
-        raise job.JobError(
-            f"no room for the copy: it needs {census.amount(needed)},"
-            f" and {census.amount(max(free, 0))} may be used on the disk of the backups"
-        )
+    census.require_room(directory, pages * _pragma(connection, "page_size"))
 
 
 def vacuum_into(connection: sqlite3.Connection, target: str) -> None:
