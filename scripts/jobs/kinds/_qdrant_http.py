@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import ssl
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
@@ -26,8 +27,6 @@ PATIENCE: Final = 600.0
 """Seconds that the server may say nothing: it answers when a snapshot is made or restored."""
 
 ANSWER: Final = 64 << 20
-BOUNDARY: Final = "memops-4f3c2b7d9a1e4c55"
-"""Cannot be in a header; what is between two of them in a body is told by Content-Length of the whole and its end."""
 
 
 class Server:
@@ -61,11 +60,13 @@ class Server:
 
     def upload(self, path: str, name: str, file: IO[bytes], size: int) -> Any:
         """Send a file as the form's field ``snapshot`` and return the answer's ``result``."""
+        # Nobody can have put it into a fact before.
+        boundary = f"memops-{os.urandom(16).hex()}"
         head = (
-            f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="snapshot"; filename="{name}"\r\n'
+            f'--{boundary}\r\nContent-Disposition: form-data; name="snapshot"; filename="{name}"\r\n'
             "Content-Type: application/octet-stream\r\n\r\n"
         ).encode()
-        tail = f"\r\n--{BOUNDARY}--\r\n".encode()
+        tail = f"\r\n--{boundary}--\r\n".encode()
 
         def pieces() -> Iterator[bytes]:
             yield head
@@ -74,7 +75,7 @@ class Server:
                 yield chunk
             yield tail
 
-        kind, length = f"multipart/form-data; boundary={BOUNDARY}", len(head) + size + len(tail)
+        kind, length = f"multipart/form-data; boundary={boundary}", len(head) + size + len(tail)
         return self._limit.run(lambda: self._ask("POST", path, pieces(), kind, length))
 
     def _ask(self, method: str, path: str, data: Any, kind: str, length: int | None = None) -> Any:

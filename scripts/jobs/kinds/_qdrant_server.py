@@ -18,11 +18,11 @@ from store import printable
 import census
 import claims
 import job
-from kinds import _tree
+from kinds import _mem0, _tree
 from kinds._qdrant_http import Server, collection_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 INDEX: Final = "index.json"
 INDEX_LIMIT: Final = 16 << 20
@@ -39,13 +39,7 @@ def snapshot(url: str, target: str, limit: census.Limit) -> dict[str, Any]:
     peers = server.ask("GET", "/cluster")
     if isinstance(peers, dict) and len(peers.get("peers") or {}) > 1:
         raise job.JobError("Qdrant runs as a cluster, where a snapshot holds the data of one node only")
-    try:
-        names = [str(each["name"]) for each in server.ask("GET", "/collections")["collections"]]
-        aliases = {
-            str(each["alias_name"]): str(each["collection_name"]) for each in server.ask("GET", "/aliases")["aliases"]
-        }
-    except (LookupError, TypeError) as error:
-        raise job.JobError(f"Qdrant's list of collections cannot be read: {printable(error, 100)}") from error
+    names, aliases = _collections(server)
     taken_at, collections = job.now(), {}
     for name in sorted(names):
         if "/" in _tree.require_name(name) or name.startswith("."):
@@ -60,6 +54,18 @@ def snapshot(url: str, target: str, limit: census.Limit) -> dict[str, Any]:
         "exact": all(each["exact"] for each in collections.values()),
         "counts": {name: each["points"] for name, each in collections.items()},
     }
+
+
+def _collections(server: Server) -> tuple[list[str], dict[str, str]]:
+    """The names of the collections, and the aliases: alias → collection. Raises JobError."""
+    collections, aliases = server.ask("GET", "/collections"), server.ask("GET", "/aliases")
+    try:
+        return (
+            [str(each["name"]) for each in collections["collections"]],
+            {str(each["alias_name"]): str(each["collection_name"]) for each in aliases["aliases"]},
+        )
+    except (LookupError, TypeError) as error:
+        raise job.JobError(f"Qdrant's list of collections cannot be read: {printable(error, 100)}") from error
 
 
 def _new(directory: str, name: str) -> IO[bytes]:
@@ -216,11 +222,11 @@ def _require_tar(file: IO[bytes], size: int, limit: census.Limit) -> None:
     raise job.JobError(f"a snapshot is no whole tar archive: it breaks at byte {place:,}")
 
 
-def ids(directory: str, left_out: Callable[[str], bool]) -> set[str]:
-    """The ids of all collections but those for which ``left_out`` is true of the name."""
+def ids(directory: str) -> set[str]:
+    """The ids of all collections but those that hold no memories."""
     found: set[str] = set()
     for name in _read_index(directory)["collections"]:
-        if not left_out(name):
+        if not _mem0.bookkeeping(name):
             with open(os.path.join(directory, f"{name}.ids"), encoding="utf-8", newline="\n") as file:
                 found.update(line.rstrip("\n") for line in file)
     return found
@@ -243,14 +249,13 @@ def restore(directory: str, url: str, limit: census.Limit) -> None:
             raise job.JobError(
                 f"{printable(name)} has {count} points after it was restored, and {each['points']:,} in the set"
             )
-    _restore_aliases(server, index["aliases"])
-    there = {str(each["name"]) for each in server.ask("GET", "/collections")["collections"]}
-    if others := sorted(there - set(index["collections"])):
+    names, aliases = _collections(server)
+    _restore_aliases(server, index["aliases"], aliases)
+    if others := sorted(set(names) - set(index["collections"])):
         job.say(f"not in the set, and left as they are: {', '.join(printable(name) for name in others)}")
 
 
-def _restore_aliases(server: Server, aliases: Mapping[str, str]) -> None:
-    there = {each["alias_name"]: each["collection_name"] for each in server.ask("GET", "/aliases")["aliases"]}
+def _restore_aliases(server: Server, aliases: Mapping[str, str], there: Mapping[str, str]) -> None:
     actions: list[dict[str, Any]] = []
     for alias, name in aliases.items():
         if there.get(alias) == name:

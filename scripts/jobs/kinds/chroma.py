@@ -19,7 +19,7 @@ import store
 import census
 import claims
 import job
-from kinds import _tree, sqlite
+from kinds import _mem0, _tree, sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +94,7 @@ def verify(directory: str, claim: Mapping[str, Any], limit: census.Limit) -> dic
         os.close(top)
     # A segment was written to files once the queue was emptied for it; without them its vectors are nowhere.
     query = "SELECT id FROM segments JOIN max_seq_id ON segment_id = id WHERE scope = 'VECTOR'"
-    for segment in _column(path, query):
+    for (segment,) in _rows(path, query):
         if not any(file.startswith(f"{segment}/") for file in listed.files):
             raise job.JobError(f"the directory of segment {store.printable(segment)} is missing from the copy")
     return {
@@ -109,19 +109,19 @@ def verify(directory: str, claim: Mapping[str, Any], limit: census.Limit) -> dic
 def ids(directory: str) -> tuple[str, set[str]] | None:
     """See Kind.ids: what lies in any collection but mem0's bookkeeping."""
     query = (
-        "SELECT embedding_id FROM embeddings JOIN segments ON segments.id = segment_id"
+        "SELECT name, embedding_id FROM embeddings JOIN segments ON segments.id = segment_id"
         " JOIN collections ON collections.id = segments.collection"
-        r" WHERE name <> 'mem0migrations' AND name NOT LIKE '%\_entities' ESCAPE '\'"
     )
-    return "vectors", set(_column(os.path.join(directory, DATABASE), query))
+    rows = _rows(os.path.join(directory, DATABASE), query)
+    return "vectors", {str(found) for name, found in rows if not _mem0.bookkeeping(str(name))}
 
 
-def _column(path: str, query: str) -> list[str]:
-    """The texts that a query finds in a copy. Raises JobError where its tables are not Chroma's."""
+def _rows(path: str, query: str) -> list[tuple[Any, ...]]:
+    """What a query finds in a copy. Raises JobError where its tables are not Chroma's."""
     with contextlib.closing(sqlite.open_copy(path)) as connection:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(os.path.getsize(path), sqlite.CHUNK))
         connection.text_factory = lambda text: text.decode(errors="replace")
         try:
-            return [str(row[0]) for row in connection.execute(query)]
+            return connection.execute(query).fetchall()
         except sqlite3.Error as error:
             raise job.JobError(f"{DATABASE} cannot be read (SQLite: {store.printable(error, 200)})") from error

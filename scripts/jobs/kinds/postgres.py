@@ -19,7 +19,7 @@ from store import printable
 import census
 import claims
 import job
-from kinds import _secret, _tree
+from kinds import _mem0, _secret, _tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,8 +34,6 @@ _NAME: Final = rb'(?:"(?:[^"]|"")+"|[^"\s.(),]+)'
 COPY: Final = re.compile(rb"COPY (%b\.%b) (?:\((.*)\))? ?FROM stdin;\n" % (_NAME, _NAME))
 CREATE: Final = re.compile(rb"CREATE (?:UNLOGGED )?TABLE (%b\.%b) \(\n" % (_NAME, _NAME))
 VECTOR: Final = re.compile(rb"    (%b) (?:%b\.)?(?:vector|halfvec|sparsevec)(?:\(\d+\))?[ ,\n]" % (_NAME, _NAME))
-
-_BOOKKEEPING: Final = re.compile(rb'[."]mem0migrations"?$|_entities"?$')
 
 # What pg_dump writes a COPY of: ordinary tables and partitions, but for those that belong to an extension.
 TABLES: Final = """
@@ -208,6 +206,10 @@ def _blocks(file: IO[bytes]) -> Iterator[tuple[bytes, tuple[bytes, set[bytes]], 
             yield copied[1], (copied[2] or b"", vectors.get(copied[1], set())), rows
 
 
+def _bookkeeping(table: bytes) -> bool:
+    return _mem0.bookkeeping(table.decode(errors="replace").rpartition(".")[2].strip('"'))
+
+
 def ids(directory: str) -> tuple[str, set[str]] | None:
     """See Kind.ids: the column ``id`` of each table that has a vector beside it, mem0's bookkeeping left out."""
     found: set[str] = set()
@@ -215,7 +217,7 @@ def ids(directory: str) -> tuple[str, set[str]] | None:
     with open(os.path.join(directory, DUMP), "rb") as file:
         for table, (columns, vectors), rows in _blocks(file):
             names = columns.split(b", ")
-            wanted = bool(vectors) and b"id" in names and not _BOOKKEEPING.search(table)
+            wanted = bool(vectors) and b"id" in names and not _bookkeeping(table)
             any_table = any_table or wanted
             place = names.index(b"id") if wanted else 0
             for row in rows:

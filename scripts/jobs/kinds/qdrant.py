@@ -21,7 +21,7 @@ from store import printable
 import census
 import claims
 import job
-from kinds import _qdrant_server, _tree, sqlite
+from kinds import _mem0, _qdrant_server, _tree, sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -160,10 +160,10 @@ def _list(names: list[str]) -> str:
 def ids(directory: str) -> tuple[str, set[str]] | None:
     """See Kind.ids: the points of all collections but those that hold no memories."""
     if os.path.exists(os.path.join(directory, _qdrant_server.INDEX)):
-        return "vectors", _qdrant_server.ids(directory, no_memory)
+        return "vectors", _qdrant_server.ids(directory)
     found: set[str] = set()
     for name in os.listdir(os.path.join(directory, "collection")):
-        if no_memory(name):
+        if _mem0.bookkeeping(name):
             continue
         path = os.path.join(directory, "collection", name, "storage.sqlite")
         with contextlib.closing(sqlite.open_copy(path)) as connection:
@@ -171,11 +171,6 @@ def ids(directory: str) -> tuple[str, set[str]] | None:
             rows = connection.execute(f"SELECT CAST(substr(id, 1, {ID_LIMIT}) AS TEXT) FROM points")
             found.update(read_id(str(row[0])) for row in rows)
     return "vectors", found
-
-
-def no_memory(collection: str) -> bool:
-    """Whether a collection is mem0's bookkeeping: the entities it found, or its telemetry's own."""
-    return collection.endswith("_entities") or collection == "mem0migrations"
 
 
 def read_id(text: str) -> str:
