@@ -172,9 +172,9 @@ def write_state(path: str, record: dict[str, Any]) -> None:
     """Note the end of a drill, and what it found out about the set."""
 
     def change(state: dict[str, Any]) -> None:
-        counts, before = record["counts"], state.get("drill")
-        good = record["end"] if record["exit"] == job.DONE else before.get("good") if isinstance(before, dict) else None
-        state["drill"] = {"set": counts.get("set"), "good": good, **{key: record[key] for key in setstate.ENDING}}
+        counts = record["counts"]
+        good = record["end"] if record["exit"] == job.DONE else setstate.section(state, "drill").get("good")
+        state["drill"] = {**setstate.ended(record), "good": good}
         if counts.get("problem") is not None:
             setdir.note(state, counts["set"], counts["problem"])
 

@@ -197,9 +197,8 @@ def tree(sets: str, name: str) -> dict[str, int | None]:
 
 def good_sets(sets: str, state: Mapping[str, Any]) -> list[str]:
     """The sets that there are, newest first, but for those that did not pass a later verification. Raises OSError."""
-    verified = state.get("verified")
-    verified = verified if isinstance(verified, dict) else {}
-    bad = {name for name, found in verified.items() if isinstance(found, dict) and found.get("ok") is False}
+    verified = setstate.section(state, "verified")
+    bad = {name for name in verified if setstate.section(verified, name).get("ok") is False}
     names = sorted((name for name in filter(setdir.moment, os.listdir(sets)) if name not in bad), key=setdir.order)
     return [name for name in reversed(names) if os.path.isfile(os.path.join(sets, name, manifests.MANIFEST))]
 
@@ -218,13 +217,13 @@ def chosen(sets: list[str], before: set[str], there: set[str]) -> list[str]:
 def hand_over(place: Place, to: str, sets_path: str, state: dict[str, Any], limit: census.Limit) -> job.Outcome:
     """Hand over what the place lacks. Raises OSError, and JobError with what was handed over all the same."""
     clock = time.monotonic()
-    last, handed = state.get("offsite"), state.get("handed")
-    known = isinstance(last, dict) and last.get("to") == to and bool(last.get("good"))
+    last = setstate.section(state, "offsite")
+    known = last.get("to") == to and bool(last.get("good"))
     sets = good_sets(sets_path, state)
     if not sets:
         raise job.JobError("there is no good set that could be handed over")
     counts: dict[str, Any] = {"set": sets[0], "place": place.prepare(known), "handed": [], "sets": sets}
-    of_place = handed.get(counts["place"]) if isinstance(handed, dict) else None
+    of_place = setstate.section(state, "handed").get(counts["place"])
     try:
         for name in chosen(sets, set(of_place or ()), place.there()):
             limit.check()
@@ -248,15 +247,11 @@ def hand_over(place: Place, to: str, sets_path: str, state: dict[str, Any], limi
 
 def note(state: dict[str, Any], to: str, record: dict[str, Any]) -> None:
     """Put the end of a run into root's record of the sets."""
-    counts, last = record["counts"], state.get("offsite")
-    ending = {key: record[key] for key in setstate.ENDING}
-    good = record["end"] if record["exit"] == job.DONE else None
-    if good is None and isinstance(last, dict) and last.get("to") == to:
-        good = last.get("good")
-    state["offsite"] = {"set": counts.get("set"), **ending, "to": to, "good": good}
+    counts, last = record["counts"], setstate.section(state, "offsite")
+    good = record["end"] if record["exit"] == job.DONE else last.get("good") if last.get("to") == to else None
+    state["offsite"] = {**setstate.ended(record), "to": to, "good": good}
     if "place" in counts:
-        kept = state.get("handed")
-        places: dict[str, Any] = dict(kept) if isinstance(kept, dict) else {}
+        places = {**setstate.section(state, "handed")}
         before = places.pop(counts["place"], None)
         there = {*(before if isinstance(before, list) else ()), *counts["handed"]}
         # The newest place last, and of each only the sets that are still here.

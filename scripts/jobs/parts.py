@@ -36,6 +36,11 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--part", nargs=3, action="append", default=[], metavar=words, help="a further part")
 
 
+def chosen(options: argparse.Namespace) -> list[Part]:
+    """The further parts that a job was given."""
+    return [Part(*words) for words in options.part]
+
+
 def empty(directory: int, name: str) -> None:
     """Remove what earlier runs left of a part in the incoming ``directory``."""
     for entry in os.listdir(directory):

@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     os.umask(0o007)  # the sealing half reads, and removes, as the directory's group
     limit = census.Limit(options.deadline)
-    further = [parts.Part(*words) for words in options.part]
+    further = parts.chosen(options)
     return job.run("remote", options.state, lambda: fetch(options.incoming, further, limit))
 
 

@@ -151,9 +151,9 @@ def _after_seal(sets: int, manifest: Mapping[str, Any], keep: Keep, state_file: 
 
     def change(state: dict[str, Any]) -> None:
         state.pop("loss", None)
-        if isinstance(state.get("verified"), dict):
+        if verified := setstate.section(state, "verified"):
             there = os.listdir(sets)
-            state["verified"] = {name: entry for name, entry in state["verified"].items() if name in there}
+            state["verified"] = {name: entry for name, entry in verified.items() if name in there}
 
     setstate.update(state_file, change)
     words = f"; {removed:,} older set{'s' * (removed != 1)} removed" if removed else ""
@@ -163,13 +163,12 @@ def _after_seal(sets: int, manifest: Mapping[str, Any], keep: Keep, state_file: 
 
 def _compared(sets: Iterable[setdir.Set], state: Mapping[str, Any], new: str) -> dict[str, Any] | None:
     """The set to compare ``new`` with: its name and what its parts hold; None where there is no other."""
-    kept = state.get("loss")
-    if isinstance(kept, dict) and isinstance(kept.get("set"), str) and isinstance(kept.get("rows"), dict):
+    kept = setstate.section(state, "loss")
+    if isinstance(kept.get("set"), str) and isinstance(kept.get("rows"), dict):
         rows = {part: count for part, count in kept["rows"].items() if type(count) is int}
         return {"set": kept["set"], "rows": rows}
     good = {each.name: each for each in sets if each.ok and each.name != new}
-    newest = state.get("newest")
-    before = good.get(newest["set"]) if isinstance(newest, dict) and isinstance(newest.get("set"), str) else None
+    before = good.get(str(setstate.section(state, "newest").get("set")))
     # By its name where the state file does not say: not by a date after the new one's, which a wrong clock made.
     earlier = [name for name in good if setdir.order(name) < setdir.order(new)] or list(good)
     if before is None and earlier:

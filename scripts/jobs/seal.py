@@ -229,9 +229,8 @@ def write_state(path: str, record: dict[str, Any]) -> None:
     """Note the end of a run in the state file, which also names the newest set; the rest of it stays as it is."""
 
     def change(state: dict[str, Any]) -> None:
-        done = record["counts"]
-        state["seal"] = {"set": done.get("set"), **{key: record[key] for key in setstate.ENDING}}
-        state["newest"] = done or state.get("newest")
+        state["seal"] = setstate.ended(record)
+        state["newest"] = record["counts"] or state.get("newest")
 
     setstate.update(path, change)
 
@@ -255,7 +254,7 @@ def main(argv: list[str] | None = None) -> int:
         options.name,
         options.incoming,
         options.sets,
-        [parts.Part(*words) for words in options.part],
+        parts.chosen(options),
         retention.Keep(options.keep_daily, options.keep_weekly, options.keep_monthly),
         options.state_file,
         guard.read_mode(options.mode_file, time.time(), ("accept-loss",)) == "accept-loss",

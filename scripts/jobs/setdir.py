@@ -126,14 +126,13 @@ def list_sets(sets: str | int, state: Mapping[str, Any]) -> list[Set]:
         finally:
             os.close(descriptor)
     names = os.listdir(sets)
-    verified = state.get("verified")
+    verified = setstate.section(state, "verified")
     found = []
     for name in sorted(filter(moment, names), key=order):
-        known = verified.get(name) if isinstance(verified, dict) else None
         pinned = name + PINNED in names
         try:
             with takeover.opened(sets, name) as directory:
-                found.append(listed(directory, pinned, name, known if isinstance(known, dict) else {}))
+                found.append(listed(directory, pinned, name, setstate.section(verified, name)))
         except FileNotFoundError:  # removed since
             continue
         except job.JobError:
@@ -288,9 +287,8 @@ def copy_set(directory: int, manifest: Mapping[str, Any], target: int, limit: ce
 
 def note(state: dict[str, Any], name: str, message: str = "") -> None:
     """Note in the state that the set ``name`` was verified now; ``message`` is what was wrong with it."""
-    verified = state.get("verified")
     entry = {"at": job.now(), "ok": not message, "message": message}
-    state["verified"] = {**(verified if isinstance(verified, dict) else {}), name: entry}
+    state["verified"] = {**setstate.section(state, "verified"), name: entry}
 
 
 def _print_list(options: argparse.Namespace) -> int:

@@ -1,8 +1,8 @@
 """Root's record of a store's sets, STORE.sets.json: who changes it changes it here.
 
-Keys: version, seal (the sealing job's last run), newest (the newest set), drill and offsite (their last runs), verified
-(set → when it was verified again, and how that went), loss (the set that a much smaller one is compared with until
-somebody accepts that).
+Keys: version, seal (the sealing job's last run), newest (the newest set), drill and offsite (their last runs, and
+``good``: when the last good one ended), verified (set → when it was verified again, and how that went), loss (the set
+that a much smaller one is compared with until somebody accepts that), handed (place → the sets that were handed there).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 import job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 ENDING: Final = ("start", "end", "result", "exit", "message", "invocation")
-"""What is taken over from the record of a run."""
+"""What is taken over from the record of a run, besides the set that it was about."""
 
 
 def read(path: str) -> dict[str, Any]:
@@ -27,6 +27,17 @@ def read(path: str) -> dict[str, Any]:
         found = json.load(file)
         return found if isinstance(found, dict) else {}
     return {}
+
+
+def section(state: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """What the record has under ``key``; empty where that is nothing, or not an object."""
+    found = state.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def ended(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The end of a run, as the record keeps it."""
+    return {"set": record["counts"].get("set"), **{key: record[key] for key in ENDING}}
 
 
 def update(path: str, change: Callable[[dict[str, Any]], None]) -> None:
