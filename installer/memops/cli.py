@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from memops import cli_backups, cli_restore
+from memops.cli_backups import Name  # noqa: TC001 - typer reads the annotations
 
 app = typer.Typer(
     name="memops",
@@ -21,10 +22,6 @@ app = typer.Typer(
     add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-
-Name = Annotated[
-    str | None, typer.Option("--name", metavar="STORE", help="One store; the first one has the name default.")
-]
 
 
 @app.callback(invoke_without_command=True)

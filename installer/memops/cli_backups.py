@@ -92,9 +92,7 @@ def sets(context: typer.Context, name: Name = None, as_json: Json = False) -> No
 @sets_app.command()
 def verify(
     context: typer.Context,
-    wanted: Annotated[
-        str, typer.Argument(metavar="SET", help="latest, a set's name, or a date: YYYY-MM-DD (UTC).")
-    ] = "latest",
+    wanted: Chosen = "latest",
     every: Annotated[bool, typer.Option("--all", help="Verify all sets of the store, or of all stores.")] = False,
     name: Name = None,
 ) -> None:

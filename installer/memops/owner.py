@@ -1,7 +1,7 @@
 """Doing something with a store as its owner, who alone may open it.
 
 Root opening a WAL store leaves files that lock its owner out. So root starts the system's python3 as the owner, with
-the store's directory bound to the same place and inside the same walls as the nightly jobs. What runs is store.py.
+the store's directory bound to the same place as for the nightly jobs, and the main ones of their walls around it.
 """
 
 from __future__ import annotations
