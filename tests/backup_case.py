@@ -77,7 +77,7 @@ class Case:
         return [
             *("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--clear-groups"),
             *(PYTHON, "-I", f"{self.lib}/seal.py", "--name", "default", "--incoming", str(self.incoming)),
-            *("--sets", str(self.sets), "--state-file", str(self.state_file), *map(str, options)),
+            *("--sets", str(self.sets), "--sets-record", str(self.state_file), *map(str, options)),
         ]
 
     def snapshot(self, *options: object) -> subprocess.CompletedProcess[str]:

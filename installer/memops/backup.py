@@ -30,7 +30,7 @@ def run(store: Store, *, accept_loss: bool = False, progress: Callable[[str, int
     """
     unit = store.unit("backup")
     wait(unit)
-    records_before = _records(store)
+    records_before = jobs.run_records(store)
     valid_until = 0.0
 
     def look() -> None:
@@ -50,18 +50,18 @@ def run(store: Store, *, accept_loss: bool = False, progress: Callable[[str, int
     if record is not None:
         return message(store, "backup", record)
     # The sealing did not begin: one of the jobs before it failed.
-    failed = [each for each in _records(store) if each not in records_before and each["exit"]]
+    failed = [each for each in jobs.run_records(store) if each not in records_before and each["exit"]]
     raise _failure(store, failed[-1] if failed else {}, "backup")
-
-
-def _records(store: Store) -> list[dict[str, Any]]:
-    return jobs.run_records(store)
 
 
 def wait(unit: str) -> None:
     """Wait until a unit has nothing to do."""
-    while systemd.show([unit], "Job")[unit]["Job"] not in ("", "0"):
+    while _busy(unit):
         time.sleep(0.2)
+
+
+def _busy(unit: str) -> bool:
+    return systemd.show([unit], "Job")[unit]["Job"] not in ("", "0")
 
 
 def follow(store: Store, job: str, look: Callable[[], None] = lambda: None) -> dict[str, Any] | None:
@@ -72,7 +72,7 @@ def follow(store: Store, job: str, look: Callable[[], None] = lambda: None) -> d
     unit, before = store.unit(job), last(store, job)
     look()
     host.run("systemctl", "start", "--no-block", "--", unit)
-    while systemd.show([unit], "Job")[unit]["Job"] not in ("", "0"):
+    while _busy(unit):
         look()
         time.sleep(0.1)
     record = last(store, job)
@@ -81,7 +81,7 @@ def follow(store: Store, job: str, look: Callable[[], None] = lambda: None) -> d
 
 def last(store: Store, job: str) -> dict[str, Any]:
     """A job's last run as root's record has it; empty where it has none."""
-    found = jobs.seal_record(store) or {}
+    found = jobs.sets_record(store) or {}
     entry = found.get(records.KEYS[job])
     return entry if isinstance(entry, dict) else {}
 

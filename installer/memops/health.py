@@ -16,7 +16,8 @@ FINE = ("done", "report", "stopped", "running", "never ran", "not read")
 """Results of a job that are no failure."""
 
 OLD_SET = 48 * 3600
-"""Seconds after which the newest verified set is too old where its timer's period is not known."""
+"""Seconds after which the newest verified set is too old for a scheduled prune, and in general where its timer's period
+is not known."""
 
 
 def problems(status: Mapping[str, Any], *, rows: bool = True) -> list[dict[str, str]]:
@@ -30,6 +31,7 @@ def problems(status: Mapping[str, Any], *, rows: bool = True) -> list[dict[str, 
         *_timer_problems(status),
         *_set_problems(status),
         *_restore_problems(status),
+        *_suspicions(status),
         *_alarm_problems(status),
     ]
     found += _store_problems(status) if rows else ()
@@ -40,6 +42,11 @@ def problems(status: Mapping[str, Any], *, rows: bool = True) -> list[dict[str, 
 
 
 Problems = Iterator[tuple[str, str, str]]
+
+
+def name_option(name: str) -> str:
+    """What a command needs to mean the store ``name`` and no other one."""
+    return "" if name == "default" else f" --name {name}"
 
 
 def _unit_problems(unit: Mapping[str, Any]) -> Problems:
@@ -122,10 +129,14 @@ def _set_problems(status: Mapping[str, Any]) -> Problems:
 
 
 def _restore_problems(status: Mapping[str, Any]) -> Problems:
-    name = _named(status)
     if status["restore_unfinished"]:
         what = "a restore has not come to its end: it was interrupted, unless one is running now"
-        yield "error", what, f"sudo memops restore --undo{name}"
+        yield "error", what, f"sudo memops restore --undo{name_option(status['name'])}"
+
+
+def _suspicions(status: Mapping[str, Any]) -> Problems:
+    """Sets that somebody should look at: those that failed a later verification, and one that lost much."""
+    name = name_option(status["name"])
     for failed in status["failed_sets"]:
         what = f"the backup {failed['set']} did not pass its verification: {failed['message'] or 'it left no word'}"
         yield "error", what, f"sudo memops sets verify {shlex.quote(failed['set'])}{name}"
@@ -135,11 +146,6 @@ def _restore_problems(status: Mapping[str, Any]) -> Problems:
             f" that it had in {loss['set']}; is that right?"
         )
         yield "error", what, f"sudo memops backup --accept-loss{name}"
-
-
-def _named(status: Mapping[str, Any]) -> str:
-    """What a command needs to mean this store."""
-    return "" if status["name"] == "default" else f" --name {status['name']}"
 
 
 def _script_problems(status: Mapping[str, Any]) -> Problems:

@@ -20,13 +20,13 @@ def run_records(store: Store) -> list[dict[str, Any]]:
     return records.run_records(f"{store.state}/runs.jsonl", printable)
 
 
-def seal_record(store: Store) -> dict[str, Any] | None:
-    """The sealing job's record: ``seal`` (its last run) and ``newest`` (the newest verified set, or None).
+def sets_record(store: Store) -> dict[str, Any] | None:
+    """Root's record of the sets, see ``records.sets_record``; None where there is none, or a damaged one.
 
-    None where there is none, or a damaged one. Raises NotAllowed.
+    Raises NotAllowed.
     """
     try:
-        return records.sets_record(store.seal_record, printable)
+        return records.sets_record(store.sets_record, printable)
     except (ValueError, RecursionError):
         return None
 
@@ -45,7 +45,7 @@ def last_words(store: Store, names: tuple[str, ...]) -> str:
     """What the first failed job of ``names`` said of its last run; empty when none failed."""
     for name in names:
         if name == "backup":
-            seal = (seal_record(store) or {"seal": {}})["seal"]
+            seal = (sets_record(store) or {"seal": {}})["seal"]
             if seal.get("result") == "failed":
                 return printable(seal.get("message", ""), 300)
         else:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memops import host, offsite, owner, part_places, places, survey, systemd
+from memops import health, host, offsite, owner, part_places, places, survey, systemd
 from memops.errors import NotPermitted, Refused
 from memops.settings import DEFAULT_USER, SETTINGS_FILE, Store, check
 
@@ -305,7 +305,7 @@ def everything(options: dict[str, Any], saved: Store | None, name: str) -> Facts
     for option, expression in (("--prune-at", store.prune_at), ("--backup-at", store.backup_at)):
         if note := calendar_note(option, systemd.calendar(expression), has_dst=bool(time.daylight)):
             notes = (*notes, note)
-    if not store.prune_without_backup and (gap := backups_apart(store)) > 48 * 3600:
+    if not store.prune_without_backup and (gap := backups_apart(store)) > health.OLD_SET:
         apart = f"Backups are up to {gap // 3600} hours apart, and no scheduled prune runs without one of the last 48"
         notes = (*notes, f"{apart}; --prune-without-backup lets it.")
     writable()

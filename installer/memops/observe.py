@@ -34,7 +34,7 @@ def observe(facts: Facts, files: Iterable[str], directories: Iterable[str]) -> O
     paths = [*files, *old.files, *(f"{path}.memops-new" for path in old.files), manifest.PATH]
     entries = {path: entry for path in [*paths, *directories] if (entry := host.look(path)) is not None}
     users = {user.pw_name: user.pw_uid for user in pwd.getpwall()}
-    seal = jobs.seal_record(facts.store)
+    seal = jobs.sets_record(facts.store)
     return Observed(
         texts={path: text for path in paths if (text := host.read(path)) is not None},
         entries=entries,

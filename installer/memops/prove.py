@@ -80,7 +80,7 @@ def first_backup(store: Store, say: Callable[[str], None]) -> list[str]:
     """The journal holds the line of a sealed set; where there is no journal to read, the sealing job's record does."""
     entries = systemd.journal([store.unit("backup")], 20) or []
     sealed = next((e["MESSAGE"] for e in reversed(entries) if "sealed" in str(e.get("MESSAGE", ""))), None)
-    record = (jobs.seal_record(store) or {"seal": {}})["seal"]
+    record = (jobs.sets_record(store) or {"seal": {}})["seal"]
     if sealed is None and record.get("result") == "done":
         say(f"the journal shows nothing of it, but the sealing job's record: {record.get('message')}")
     elif sealed is None:

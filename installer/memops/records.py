@@ -156,9 +156,14 @@ def read_files(name: str, clean: Clean) -> Files:
         unreadable.append(f"{sets_path(name)} (it should be 0644)")
     except (ValueError, RecursionError):
         unreadable.append(f"{sets_path(name)} (it is damaged)")
-    return Files(records, sets, tuple(unreadable), os.path.lexists(f"{STATE}/{name}.restore.json"))
+    return Files(records, sets, tuple(unreadable), os.path.lexists(restore_path(name)))
 
 
 def sets_path(name: str) -> str:
     """Where root keeps its record of a store's sets."""
     return f"{STATE}/{name}.sets.json"
+
+
+def restore_path(name: str) -> str:
+    """Where root keeps its note of a restore under way."""
+    return f"{STATE}/{name}.restore.json"

@@ -116,7 +116,7 @@ def one_store_plan(store: Store) -> tuple[Step, ...]:
         WriteFile(manifest.PATH, render.File(record.text(), 0o600), old_text, 0o600),
         Reload(),
         *(step for step in stopped if not step.timer),
-        _remove(store.seal_record, host.read(store.seal_record) or "", edited=False),
+        _remove(store.sets_record, host.read(store.sets_record) or "", edited=False),
         *(RemoveDirectory(path) for path in (f"/etc/memops/{store.name}", store.state, store.incoming)),
     )
 

@@ -11,7 +11,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
-from memops import host, owner, records, report, survey
+from memops import health, host, owner, records, report, survey
 from memops.errors import MemopsError, UsageError
 from memops.settings import LIBRARY
 from memops.store import printable
@@ -67,7 +67,7 @@ def _script(store: Store, *words: str) -> str:
     """What the installed setdir.py prints."""
     # Read-only: nothing that a hostile file does to whoever opens it can alter a set.
     properties = walls(store, f'BindReadOnlyPaths="{store.sets}":{store.seen_sets}')
-    where = ("--sets", store.seen_sets, "--state-file", store.seal_record, "--deadline", str(VERIFY_SECONDS))
+    where = ("--sets", store.seen_sets, "--sets-record", store.sets_record, "--deadline", str(VERIFY_SECONDS))
     ran = owner.transient(
         properties, ("/usr/bin/python3", "-I", f"{LIBRARY}/setdir.py", *words, *where), timeout=VERIFY_SECONDS + 300
     )
@@ -145,4 +145,4 @@ def describe(store: Store, sets: Sequence[dict[str, Any]], now: float | None = N
 
 def name_option(store: Store) -> str:
     """What a command needs to mean this store and no other one."""
-    return "" if store.name == "default" else f" --name {store.name}"
+    return health.name_option(store.name)

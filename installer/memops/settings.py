@@ -139,14 +139,14 @@ class Store:
         return f"{records.STATE}/{self.name}"
 
     @property
-    def seal_record(self) -> str:
-        """The sealing job's record, written by root."""
+    def sets_record(self) -> str:
+        """Root's record of the sets."""
         return records.sets_path(self.name)
 
     @property
     def restore_note(self) -> str:
         """Root's note of a restore under way."""
-        return f"{records.STATE}/{self.name}.restore.json"
+        return records.restore_path(self.name)
 
     @property
     def ping_file(self) -> str:

@@ -225,12 +225,12 @@ class FirstBackup:
         return f"make and verify a first backup in {self.store.sets}/"
 
     def do(self, undo: Undo) -> str:
-        """Start the backup unit and read the sealing job's record."""
+        """Start the backup unit and read root's record of the sets."""
         before = set(Path(self.store.sets).iterdir())
         undo("remove the first backup", lambda: self._remove(before))
         unit = self.store.unit("backup")
         ran = systemd.start(unit)
-        seal = jobs.seal_record(self.store)
+        seal = jobs.sets_record(self.store)
         result = seal and seal["seal"].get("result")
         if result == "guard" and set(Path(self.store.sets).iterdir()) - before:
             return (

@@ -116,7 +116,7 @@ def bench(top: Path, size: int, rounds: int) -> bool:
     state = str(top / "default.sets.json")
     ours = [
         [PYTHON, "-I", f"{lib}/snapshot.py", "--store", str(source), *shared, "--state", str(top)],
-        [PYTHON, "-I", f"{lib}/seal.py", "--name", "default", *shared, "--sets", str(sets), "--state-file", state],
+        [PYTHON, "-I", f"{lib}/seal.py", "--name", "default", *shared, "--sets", str(sets), "--sets-record", state],
     ]
     spans: dict[str, list[tuple[float, float]]] = {"plain": [], "ours": []}
     peaks = []

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import health
 import records
 from store import printable
 
@@ -41,7 +42,7 @@ HEAP: Final = 256 << 20
 """Bytes that SQLite may use for that."""
 
 
-def drill(name: str, sets_path: str, state_file: str, runs: str, limit: census.Limit) -> job.Outcome:
+def drill(name: str, sets_path: str, sets_record: str, runs: str, limit: census.Limit) -> job.Outcome:
     """Try the newest set that is whole as far as is known. Raises JobError, which says what was wrong, and OSError.
 
     name: the store's. runs: the directory of the run records, to compare with. The counts, a JobError's too, name the
@@ -51,9 +52,9 @@ def drill(name: str, sets_path: str, state_file: str, runs: str, limit: census.L
     sets = census.open_directory(sets_path)
     try:
         remove_leftovers(sets)
-        chosen = setdir.newest(setdir.list_sets(sets, setstate.read(state_file)), time.time())
+        chosen = setdir.newest(setdir.list_sets(sets, setstate.read(sets_record)), time.time())
         if chosen is None:
-            command = "sudo memops backup" + (f" --name {name}" if name != "default" else "")
+            command = f"sudo memops backup{health.name_option(name)}"
             raise job.JobError(f"there is no verified set to try; make one with: {command}")
         counts: dict[str, Any] = {"set": chosen.name, "problem": None}
         try:
@@ -186,7 +187,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Restore the newest backup set into a private directory and prove it.")
     parser.add_argument("--name", required=True, help="the store's name")
     parser.add_argument("--sets", required=True, help="the directory of the sets")
-    parser.add_argument("--state-file", required=True, help="the file that says what is known of them")
+    parser.add_argument("--sets-record", required=True, help="root's record of them")
     parser.add_argument("--runs", required=True, help="the directory of the run records")
     parser.add_argument("--deadline", type=float, default=census.DEADLINE, help="seconds this may take")
     options = parser.parse_args(argv)
@@ -194,8 +195,8 @@ def main(argv: list[str] | None = None) -> int:
     limit = census.Limit(options.deadline)
     return job.run_recorded(
         "drill",
-        lambda: drill(options.name, options.sets, options.state_file, options.runs, limit),
-        lambda record: write_state(options.state_file, record),
+        lambda: drill(options.name, options.sets, options.sets_record, options.runs, limit),
+        lambda record: write_state(options.sets_record, record),
     )
 
 

@@ -9,9 +9,6 @@ import records
 import survey
 from store import printable
 
-OLDEST: Final = 48 * 3600
-"""Seconds that the newest verified set may be old."""
-
 ADVICE: Final = (
     "A run by the timer wants a backup of the last 48 hours. "
     "Type: sudo memops backup. Or, to prune without one: sudo memops install --prune-without-backup"
@@ -39,6 +36,6 @@ def make_objection(path: str, now: float) -> str | None:
     age = int(now - sealed_at)
     if age < -survey.CLOCK:
         return f"the newest verified backup is dated {health.span(age)} from now, so the clock may be wrong"
-    if age <= OLDEST:
+    if age <= health.OLD_SET:
         return None
     return f"the newest verified backup is {f'{age // 3600} hours' if age < 72 * 3600 else health.span(age)} old"

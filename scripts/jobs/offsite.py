@@ -280,7 +280,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Hand a store's backup sets to restic or rclone.")
     parser.add_argument("--name", required=True, help="the store's name")
     parser.add_argument("--sets", required=True, help="the directory of the sets")
-    parser.add_argument("--state-file", required=True, help="root's record of the sets")
+    parser.add_argument("--sets-record", required=True, help="root's record of the sets")
     parser.add_argument("--to", required=True, help="restic=REPOSITORY or rclone=REMOTE:PATH")
     parser.add_argument("--deadline", type=float, default=DEADLINE, help="seconds this may take")
     options = parser.parse_args(argv)
@@ -293,10 +293,10 @@ def main(argv: list[str] | None = None) -> int:
         # Not in /tmp, which may be memory.
         with tempfile.TemporaryDirectory(prefix="memops-offsite-", dir="/var/tmp") as directory:
             place = make_place(options.to, options.name, options.sets, directory, limit)
-            return hand_over(place, options.to, options.sets, setstate.read(options.state_file), limit)
+            return hand_over(place, options.to, options.sets, setstate.read(options.sets_record), limit)
 
     def keep(record: dict[str, Any]) -> None:
-        setstate.update(options.state_file, lambda state: note(state, options.to, record))
+        setstate.update(options.sets_record, lambda state: note(state, options.to, record))
 
     return job.run_recorded("offsite", work, keep)
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+import health
 from store import printable
 
 import job
@@ -119,29 +120,28 @@ def loss(before: Mapping[str, int], new: Mapping[str, int]) -> str | None:
 
 
 def after_seal(
-    sets: int, manifest: Mapping[str, Any], keep: Keep, state_file: str, *, accept_loss: bool = False
+    sets: int, manifest: Mapping[str, Any], keep: Keep, sets_record: str, *, accept_loss: bool = False
 ) -> Rotated:
     """Let old sets go now that the one of ``manifest`` is there. ``sets`` is the directory, locked by the caller.
 
-    The guard compares with the set before. Once it held, it goes on comparing with that one, which the state file's
+    The guard compares with the set before. Once it held, it goes on comparing with that one, which the record's
     ``loss`` names, until what was lost is back or root accepts it.
     """
     try:
-        return _after_seal(sets, manifest, keep, state_file, accept_loss=accept_loss)
+        return _after_seal(sets, manifest, keep, sets_record, accept_loss=accept_loss)
     except OSError as error:  # the new set is there all the same
         return Rotated(f"; older sets could not be rotated: {error}", failed=True)
 
 
-def _after_seal(sets: int, manifest: Mapping[str, Any], keep: Keep, state_file: str, *, accept_loss: bool) -> Rotated:
-    state = setstate.read(state_file)
+def _after_seal(sets: int, manifest: Mapping[str, Any], keep: Keep, sets_record: str, *, accept_loss: bool) -> Rotated:
+    state = setstate.read(sets_record)
     found = setdir.list_sets(sets, state)
     before = _compared(found, state, manifest["set"])
     held = {manifests.label(part): manifests.count(part) for part in manifest["parts"]}
     lost = before and loss(before["rows"], held)
     if before and lost and not accept_loss:
-        setstate.update(state_file, lambda state: state.update(loss=before))
-        name = manifest["store"]
-        command = "memops backup" + (f" --name {name}" if name != "default" else "")
+        setstate.update(sets_record, lambda state: state.update(loss=before))
+        command = f"memops backup{health.name_option(manifest['store'])}"
         return Rotated(
             f". Older sets were left alone: {lost} in the set {before['set']}."
             f" If that is right: sudo {command} --accept-loss",
@@ -155,7 +155,7 @@ def _after_seal(sets: int, manifest: Mapping[str, Any], keep: Keep, state_file: 
             there = os.listdir(sets)
             state["verified"] = {name: entry for name, entry in verified.items() if name in there}
 
-    setstate.update(state_file, change)
+    setstate.update(sets_record, change)
     words = f"; {removed:,} older set{'s' * (removed != 1)} removed" if removed else ""
     words += "; the loss is accepted" if lost else ""
     return Rotated(words + "".join(f"; {problem}" for problem in problems), failed=bool(problems))
@@ -169,7 +169,7 @@ def _compared(sets: Iterable[setdir.Set], state: Mapping[str, Any], new: str) ->
         return {"set": kept["set"], "rows": rows}
     good = {each.name: each for each in sets if each.ok and each.name != new}
     before = good.get(str(setstate.section(state, "newest").get("set")))
-    # By its name where the state file does not say: not by a date after the new one's, which a wrong clock made.
+    # By its name where the record does not say: not by a date after the new one's, which a wrong clock made.
     earlier = [name for name in good if setdir.order(name) < setdir.order(new)] or list(good)
     if before is None and earlier:
         before = good[max(earlier, key=setdir.order)]

@@ -182,7 +182,7 @@ def skew(entries: Sequence[dict[str, Any]]) -> int:
 
 
 def summary(manifest: dict[str, Any]) -> dict[str, Any]:
-    """What the state file says of a set."""
+    """What root's record says of a set."""
     main, *further = manifest["parts"]
     counts = {"set": manifest["set"], "sealed_at": manifest["sealed_at"], "bytes": manifests.size(manifest)}
     counts |= {"rows": sum(main["rows"].values())}
@@ -226,7 +226,7 @@ def next_name(sets: int) -> tuple[str, str]:
 
 
 def write_state(path: str, record: dict[str, Any]) -> None:
-    """Note the end of a run in the state file, which also names the newest set; the rest of it stays as it is."""
+    """Note the end of a run in root's record, which also names the newest set; the rest of it stays as it is."""
 
     def change(state: dict[str, Any]) -> None:
         state["seal"] = setstate.ended(record)
@@ -241,7 +241,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--name", required=True, help="the store's name")
     parser.add_argument("--incoming", required=True, help="the directory with the snapshot")
     parser.add_argument("--sets", required=True, help="the directory of the sets")
-    parser.add_argument("--state-file", required=True, help="the file that names the newest set")
+    parser.add_argument("--sets-record", required=True, help="root's record of the sets")
     parser.add_argument("--mode-file", help="root's word for this run")
     parser.add_argument("--deadline", type=float, default=census.DEADLINE, help="seconds this may take")
     parts.add_argument(parser)
@@ -256,13 +256,13 @@ def main(argv: list[str] | None = None) -> int:
         options.sets,
         parts.chosen(options),
         retention.Keep(options.keep_daily, options.keep_weekly, options.keep_monthly),
-        options.state_file,
+        options.sets_record,
         guard.read_mode(options.mode_file, time.time(), ("accept-loss",)) == "accept-loss",
     )
     return job.run_recorded(
         "backup",
         lambda: seal(order, limit),
-        lambda record: write_state(options.state_file, record),
+        lambda record: write_state(options.sets_record, record),
     )
 
 

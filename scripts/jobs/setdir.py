@@ -90,7 +90,7 @@ def read_manifest(directory: str) -> dict[str, Any]:
 
 
 def listed(directory: int, pinned: bool, name: str, verified: Mapping[str, Any]) -> Set:
-    """The set ``name``, open as ``directory``; ``verified`` is what the state file says of it."""
+    """The set ``name``, open as ``directory``; ``verified`` is what root's record says of it."""
     at = str(verified.get("at") or "")
     try:
         manifest = manifests.read(directory)
@@ -117,7 +117,7 @@ def _require_own(manifest: Mapping[str, Any], name: str) -> None:
 def list_sets(sets: str | int, state: Mapping[str, Any]) -> list[Set]:
     """The sets in the directory ``sets`` (its path, or a descriptor), oldest first, whole or not.
 
-    state: the state file's content. What has no set's name is passed over. Raises OSError.
+    state: root's record of the sets. What has no set's name is passed over. Raises OSError.
     """
     if isinstance(sets, str):
         descriptor = census.open_directory(sets)
@@ -292,7 +292,7 @@ def note(state: dict[str, Any], name: str, message: str = "") -> None:
 
 
 def _print_list(options: argparse.Namespace) -> int:
-    sets = list_sets(options.sets, setstate.read(options.state_file))
+    sets = list_sets(options.sets, setstate.read(options.sets_record))
     latest = newest(sets, time.time())
     print(json.dumps([{**asdict(each), "latest": each is latest} for each in sets]))
     return job.DONE
@@ -313,7 +313,7 @@ def _verify_each(options: argparse.Namespace, limit: census.Limit) -> int:
         except (job.JobError, OSError) as error:
             ok, message = None, str(error)
         if ok is not None:
-            setstate.update(options.state_file, lambda state, n=name, m=message: note(state, n, m))  # type: ignore[misc]
+            setstate.update(options.sets_record, lambda state, n=name, m=message: note(state, n, m))  # type: ignore[misc]
         print(json.dumps({"set": name, "ok": ok, "message": message}), flush=True)
         code = code or (job.DONE if ok else job.FAILED)
     return code
@@ -325,7 +325,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("what", choices=("list", "verify"))
     parser.add_argument("set", nargs="*", help="the sets to verify")
     parser.add_argument("--sets", required=True, help="the directory of the sets")
-    parser.add_argument("--state-file", required=True, help="the file that says what is known of them")
+    parser.add_argument("--sets-record", required=True, help="root's record of them")
     parser.add_argument("--deadline", type=float, default=census.DEADLINE, help="seconds this may take")
     options = parser.parse_intermixed_args(argv)  # sets may follow the options
     os.umask(0o077)

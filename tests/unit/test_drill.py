@@ -40,7 +40,7 @@ def command(case, *options: object) -> list[str]:
     return [
         *("setpriv", f"--bounding-set={only}", "--inh-caps=-all", "--clear-groups"),
         *(PYTHON, "-I", f"{case.lib}/drill.py", "--name", "default", "--sets", str(case.sets)),
-        *("--state-file", str(case.state_file), "--runs", str(case.state), *map(str, options)),
+        *("--sets-record", str(case.state_file), "--runs", str(case.state), *map(str, options)),
     ]
 
 

@@ -33,6 +33,19 @@ STORES = {
         ping="backup prune",
         textfile="/var/lib/my %h exporter/memops $x.prom",
     ),
+    # All that can be asked for.
+    "whole": Store(
+        name="whole",
+        db="/srv/whole/memory.db",
+        parts=("sqlite=/srv/whole/history.db", "files=/srv/notes/", "qdrant=http://127.0.0.1:6333"),
+        secrets=("qdrant",),
+        agent_unit="agent.service",
+        prune_without_backup=True,
+        mail_to="ops@example.org",
+        ping="backup",
+        offsite="restic=/mnt/disk/memory",
+        offsite_env="/etc/memops/offsite.env",
+    ),
 }
 
 

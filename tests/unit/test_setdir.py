@@ -406,7 +406,7 @@ def script(*words: object) -> subprocess.CompletedProcess[str]:
 
 def test_the_script_lists_verifies_and_notes_what_it_found(a_set, lib, tmp_path):
     state_file = tmp_path / "default.sets.json"
-    options = ("--sets", tmp_path, "--state-file", state_file)
+    options = ("--sets", tmp_path, "--sets-record", state_file)
     done = script(lib / "setdir.py", "list", *options)
     assert (done.returncode, done.stderr) == (0, "")
     (found,) = json.loads(done.stdout)

@@ -99,6 +99,6 @@ def test_names_of_units_and_places() -> None:
     assert work.unit("prune", "timer") == "memory-prune-work.timer"
     assert (first.sets, work.incoming) == ("/srv/backup/default", "/srv/backup/incoming/work")
     assert work.state == "/var/lib/memops/work"
-    assert work.seal_record == "/var/lib/memops/work.sets.json"
+    assert work.sets_record == "/var/lib/memops/work.sets.json"
     assert first.jobs == ("snapshot", "backup", "prune", "drill")
     assert work.timers == ("memory-backup-work.timer", "memory-prune-work.timer", "memory-drill-work.timer")

@@ -1,0 +1,42 @@
+-- A memory store, as memops VERSION makes it. Dates are UTC text, 'YYYY-MM-DD HH:MM:SS'.
+
+-- [table]
+CREATE TABLE "memory" (
+  id            TEXT PRIMARY KEY,
+  subject       TEXT NOT NULL,
+  fact          TEXT NOT NULL,
+  source        TEXT NOT NULL,                            -- where the fact came from; what has none cannot be checked
+  created_at    TEXT NOT NULL DEFAULT (datetime('now')),
+  confirmed_at  TEXT NOT NULL DEFAULT (datetime('now')),  -- moves only when somebody confirmed the fact
+  expires_at    TEXT,                                     -- NULL: the fact has no natural end and is reviewed instead
+  superseded_by TEXT REFERENCES "memory"(id) ON DELETE CASCADE,
+  last_used_at  TEXT,
+  superseded_at TEXT,                                     -- set by the triggers below
+  origin        TEXT                                      -- the source of the fact first replaced
+);
+
+-- [indexes]
+CREATE INDEX "memory_expires" ON "memory"("expires_at");
+CREATE INDEX "memory_superseded" ON "memory"("superseded_by");
+
+-- [view]
+-- What retrieval reads: an expired or superseded fact stops being found at once, whether or not the prune has run.
+CREATE VIEW "live_memory" AS
+SELECT id, subject, fact, source, confirmed_at, expires_at FROM "memory"
+WHERE superseded_by IS NULL AND (expires_at IS NULL OR expires_at > datetime('now'));
+
+-- [triggers]
+CREATE TRIGGER IF NOT EXISTS "memory_superseded_at"
+AFTER UPDATE OF superseded_by ON "memory"
+WHEN (OLD.superseded_by IS NULL) <> (NEW.superseded_by IS NULL)
+BEGIN
+  UPDATE "memory" SET superseded_at = iif(NEW.superseded_by IS NULL, NULL, datetime('now')) WHERE rowid = NEW.rowid;
+END;
+
+-- A row that comes in as history already, from an import say.
+CREATE TRIGGER IF NOT EXISTS "memory_superseded_at_once"
+AFTER INSERT ON "memory"
+WHEN NEW.superseded_by IS NOT NULL AND NEW.superseded_at IS NULL
+BEGIN
+  UPDATE "memory" SET superseded_at = datetime('now') WHERE rowid = NEW.rowid;
+END;
