@@ -43,7 +43,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     suites = list(images.SUITES)
     turns: dict[str, int] = {}
-    kept, left_out = [], []
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
     for item in items:
         own = getattr(item, "callspec", None)
         module = item.getparent(pytest.Module)
