@@ -159,7 +159,7 @@ def _alarm_problems(status: Mapping[str, Any]) -> Problems:
 
 
 def sets_unseen(status: Mapping[str, Any]) -> bool:
-    """Whether the sealing job's record could not be read, so that nothing is known of the sets."""
+    """Whether root's record of the sets could not be read, so that nothing is known of the sets."""
     return any(f"/{status['name']}.sets.json (" in what for what in status["unreadable"])
 
 

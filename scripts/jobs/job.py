@@ -35,6 +35,9 @@ NO_BACKUP: Final = 8
 STAMPS: Final = "/var/lib/systemd/timers"
 """Where systemd keeps when each Persistent= timer elapsed last."""
 
+SYSTEMD: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": ""}
+"""The environment in which a job asks systemd something."""
+
 KEEP: Final = 400
 """Run records kept: more than half a year of two jobs a night."""
 

@@ -23,9 +23,8 @@ import job
 
 def run(*words: str) -> str:
     """Run a program of systemd's and return its output. Raises OSError and SubprocessError."""
-    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": ""}
     return subprocess.run(
-        words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=60
+        words, env=job.SYSTEMD, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=60
     ).stdout
 
 

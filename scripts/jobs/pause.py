@@ -18,9 +18,8 @@ import job
 
 def systemctl(*words: str) -> subprocess.CompletedProcess[str]:
     """Run systemctl to its end."""
-    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "SYSTEMD_COLORS": "0"}
     return subprocess.run(
-        ["systemctl", *words], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        ["systemctl", *words], env=job.SYSTEMD, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
 
 

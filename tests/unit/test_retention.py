@@ -191,7 +191,7 @@ def test_when_the_guard_holds(before, new, lost):
 
 
 class Place:
-    """A directory of sets with a state file, and sealing as far as the rotation sees it."""
+    """A directory of sets with a record, and sealing as far as the rotation sees it."""
 
     def __init__(self, top):
         self.sets, self.state_file = top / "sets", top / "default.sets.json"
@@ -291,7 +291,7 @@ def test_the_guard_compares_with_what_was_sealed_last_whatever_its_date(place):
     names = nights(3)
     place.seal("2099-01-01T000000Z", 5000)
     assert place.seal(names[0], 0).held
-    # Without a state file: with the newest before it.
+    # Without a record: with the newest before it.
     place.state_file.unlink()
     assert not place.seal(names[1], 10).held
     assert place.seal(names[2], 0).held

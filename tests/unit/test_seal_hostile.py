@@ -29,7 +29,7 @@ def case(lib):
 
 
 def refused(case: Case, *options: object) -> str:
-    """Seal, which must fail and change nothing but the state file's word on this run; return what it says."""
+    """Seal, which must fail and change nothing but the record's word on this run; return what it says."""
     before, newest = case.digest(), case.saved()["newest"]
     done = case.seal(*options)
     assert (done.returncode, done.stdout) == (1, "")
