@@ -75,8 +75,8 @@ def seal(order: Order, limit: census.Limit) -> job.Outcome:
             path = os.path.join(os.path.abspath(order.sets), partial)
             with census.full_disk_named():
                 manifest = fill(order, sets, incoming, path, limit)
-            new = manifest["set"]
-            os.rename(partial, new, src_dir_fd=sets, dst_dir_fd=sets)
+                new = manifest["set"]
+                os.rename(partial, new, src_dir_fd=sets, dst_dir_fd=sets)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True, dir_fd=sets)
             raise
