@@ -62,10 +62,8 @@ def restore(
             raise UsageError("--undo does nothing else.", "Type: sudo memops restore --undo")
         for store in stores:
             with putback.alone(store):
-                if putback.recover(store, report.say):
-                    print(f"{store.name}: as it was before.")
-                else:
-                    print(f"{store.name}: no restore was interrupted, so there is nothing to undo.")
+                state = putback.recover(store, report.say)
+            print(f"{store.name}: {state or 'no restore was interrupted, so there is nothing to undo.'}")
         return
     if not wanted:
         raise UsageError("Which set?", "See them: sudo memops sets. The newest: sudo memops restore latest")

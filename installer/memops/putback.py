@@ -304,16 +304,23 @@ def _finish(store: Store, note: Note) -> list[str]:
     """After success: clear up, start what was stopped. Returns what is not well, in sentences."""
     problems = []
     try:
-        _owners_step(store, note, "settle")
+        try:
+            _owners_step(store, note, "settle")
+        except MemopsError:  # killed, perhaps; nothing depends on how often it runs
+            _owners_step(store, note, "settle")
+        settled = True
     except MemopsError as error:
         problems.append(f"the files laid ready could not be removed: {error.message}")
+        settled = False
     problems += _start(note)
-    host.remove(note_path(store))
+    if settled:
+        host.remove(note_path(store))  # else the next run, of whatever form, clears up
     return problems
 
 
 def undo(store: Store, note: Note) -> list[str]:
     """Bring everything back to what it was before, and start what was stopped. Returns remarks. Raises MemopsError."""
+    # Where the command was interrupted, the owner's process still runs.
     host.run("systemctl", "stop", "--", _unit(store), timeout=600, ok=None)
     if any(host.look(path) is not None for path in note.aside):
         # After a reboot all of it may be running.
@@ -327,18 +334,19 @@ def undo(store: Store, note: Note) -> list[str]:
     return remarks
 
 
-def recover(store: Store, say: Say) -> bool:
-    """Undo, or finish, a restore that was killed. Returns whether there was one. Raises MemopsError."""
+def recover(store: Store, say: Say) -> str:
+    """Undo, or finish, a restore that was killed. Returns how it is then; empty: there was none."""
     note = read_note(store)
     if note is None:
-        return False
+        return ""
     with apply.signals_raise():
         if note.stage == DONE:
+            host.run("systemctl", "stop", "--", _unit(store), timeout=600, ok=None)
             say(f"An earlier restore had put the set {note.set} in place, and was killed then. It stays.")
-            remarks = _finish(store, note)
+            remarks, state = _finish(store, note), f"the set {note.set} is in place."
         else:
             say(f"An earlier restore of the set {note.set} did not come to its end. It is undone now.")
-            remarks = undo(store, note)
+            remarks, state = undo(store, note), "as it was before."
     for remark in remarks:
         say(f"Note: {remark}")
-    return True
+    return state

@@ -71,8 +71,12 @@ def _read_header(stream: BinaryIO) -> dict[str, dict[str, Any]]:
 
 
 def _require_free_names(place: Place) -> None:
-    if not stat.S_ISDIR(os.lstat(place.directory).st_mode):
+    status = os.lstat(place.directory)
+    if not stat.S_ISDIR(status.st_mode):
         raise job.JobError(f"{place.directory} is not a directory")
+    # A directory that is a part may be the agent's to replace by a link, which systemd follows as root.
+    if any(not piece.file for piece in place.pieces) and os.geteuid() not in (0, status.st_uid):
+        raise job.JobError(f"{place.directory} belongs to another user")
     if any(os.path.lexists(path) for path in (place.staging, place.aside)):
         raise job.JobError(f"there is a {STAGING}{place.stamp} or {ASIDE}{place.stamp} already")
 
@@ -102,7 +106,7 @@ def _receive(part: Mapping[str, Any], target: str, stream: BinaryIO, limit: cens
         os.makedirs(os.path.join(target, path), 0o700, exist_ok=True)
     for path, size, sha256 in part["files"]:
         digest = hashlib.sha256()
-        with open(os.path.join(target, path), "xb", buffering=0) as file:
+        with open(os.path.join(target, path), "xb") as file:
             left = size
             while left:
                 if not (chunk := stream.read(min(takeover.CHUNK, left))):

@@ -172,8 +172,8 @@ def test_a_stale_wal_is_not_replayed(memops_server: Server) -> None:
     )
     server.run("python3", "-c", crash, user="agent", check=False)
     assert int(server.run("stat", "-c", "%s", f"{DB}-wal").stdout) > 100_000
-    said = memops(server, "restore", "latest", "--yes")
-    assert "stored since then): 500" in said.stderr
+    assert "stored since then): 500" in memops(server, "restore", "latest", "--dry-run").stdout
+    memops(server, "restore", "latest", "--yes")
     assert ids(server) == {"then"}
     assert server.exists(f"{asides(server)[0]}/memory.db-wal")
     # What was there before can be opened where it lies now.
@@ -492,8 +492,9 @@ def test_a_store_in_a_closed_home_with_a_group_of_its_own(memops_server: Server)
     assert ids(server, db, "ada") == {"then"}
     assert server.run("stat", "-c", "%U:%G %a", db).stdout == "ada:team 660\n"
     server.sh(f"rm -r '{db}' '{db}-wal' '{db}-shm' 2>/dev/null || true")
-    shown = memops(server, "restore", "latest", "--yes").stderr
+    shown = memops(server, "restore", "latest", "--dry-run").stdout
     assert "The store is missing. The set has 1 facts." in shown
+    memops(server, "restore", "latest", "--yes")
     assert ids(server, db, "ada") == {"then"}
     assert server.run("stat", "-c", "%U:%G %a", db).stdout == "ada:ada 600\n"
     server.sh("rm -r '/home/ada/a b'")
@@ -595,3 +596,27 @@ def test_a_note_that_cannot_be_read_is_named_and_kept(memops_server: Server) -> 
     refused = memops(server, "restore", "--undo", code=1).stderr
     assert f"{NOTE} cannot be read" in refused
     assert json.loads(server.read(NOTE)) == {}
+
+
+def test_one_that_was_killed_at_its_very_end_is_finished(memops_server: Server) -> None:
+    server = memops_server
+    memops(server, "install")
+    add_facts(server, names("then"))
+    memops(server, "backup")
+    server.sql(DB, "DELETE FROM memory")
+    copying = f"while sleep 0.01; do cp {NOTE} /root/note 2>/dev/null || true; done"
+    server.sh(f"({copying}) & memops restore latest --yes; kill $!")
+    note = json.loads(server.read("/root/note"))
+    assert set(note["stopped"]) == set(timers(server))
+    # As it is when the last step was not done: what was laid ready is there, the timers stand.
+    server.write(NOTE, json.dumps({**note, "stage": "done"}))
+    left = f"/srv/agent/.restore-{note['stamp']}"
+    server.sh(f"mkdir {left}; touch {left}/ready.json", user="agent")
+    server.run("systemctl", "stop", *timers(server))
+    said = memops(server, "restore", "--undo")
+    assert "It stays" in said.stderr
+    assert "is in place" in said.stdout
+    assert ids(server) == {"then"}
+    assert not server.exists(left)
+    assert not server.exists(NOTE)
+    assert all(shown["ActiveState"] == "active" for shown in timers(server).values())

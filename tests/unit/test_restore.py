@@ -187,6 +187,32 @@ def test_what_somebody_makes_meanwhile_is_kept_apart(
     assert ids(memory.srv / f".restore-{STAMP}.stray" / "brain.db") == ["stray"]
 
 
+def test_what_was_written_beside_the_new_store_goes_with_it(memory: Memory, stream: bytes) -> None:
+    before = snapshot(memory.srv)
+    put_back(memory.task, stream)
+    (memory.srv / "brain.db-wal").write_text("left by somebody who was killed")
+    (memory.srv / "history.db-journal").write_text("the same")
+    restore.undo(memory.task, limit())
+    assert snapshot(memory.srv) == before
+
+
+def test_new_files_that_somebody_removed_do_not_mislead_the_way_back(
+    memory: Memory, stream: bytes, copies: Copies
+) -> None:
+    before = snapshot(memory.srv)
+    put_back(memory.task, stream)
+    memory.store.unlink()
+    (memory.notes / "both.md").unlink()
+    copies.save("in place")
+    at = 0
+    while killed(lambda: restore.undo(memory.task, limit()), at, NAMING):
+        restore.undo(memory.task, limit())
+        assert snapshot(memory.srv) == before, f"killed before step {at}"
+        copies.load("in place")
+        at += 1
+    assert at > 10
+
+
 def test_what_arrives_damaged_changes_nothing(memory: Memory, stream: bytes) -> None:
     before = snapshot(memory.srv)
     header, _, body = stream.partition(b"\n")
