@@ -142,10 +142,16 @@ def _suspicions(status: Mapping[str, Any]) -> Problems:
         yield "error", what, f"sudo memops sets verify {shlex.quote(failed['set'])}{name}"
     if loss := status["loss"]:
         what = (
-            f"old backups are kept for now, since the store lost most of the {loss['rows']} rows"
-            f" that it had in {loss['set']}; is that right?"
+            f"old backups are kept for now, since the newest holds much less than {loss['set']}"
+            f" ({_held(loss['rows'])}); is that right?"
         )
         yield "error", what, f"sudo memops backup --accept-loss{name}"
+
+
+def _held(rows: object) -> str:
+    if not isinstance(rows, Mapping):
+        return f"{rows} rows"
+    return ", ".join(f"{part}: {count}" for part, count in sorted(rows.items()))
 
 
 def _script_problems(status: Mapping[str, Any]) -> Problems:

@@ -44,11 +44,11 @@ class Facts:
 
 
 def require_root(command: str) -> None:
-    """Raise NotPermitted unless this is root; its hint is ``command`` with sudo."""
+    """Raise NotPermitted unless this is root; its hint is what was typed, with sudo, else ``command``."""
     if os.geteuid() != 0:
-        raise NotPermitted(
-            "This needs root.", f"Type: sudo {name_for_sudo(sys.argv[0])}{command.removeprefix('memops')}"
-        )
+        # All of it: a dry run must not be answered with the real one.
+        typed = f" {shlex.join(sys.argv[1:])}" if sys.argv[1:] else command.removeprefix("memops")
+        raise NotPermitted("This needs root.", f"Type: sudo {name_for_sudo(sys.argv[0])}{typed}")
 
 
 def name_for_sudo(program: str) -> str:

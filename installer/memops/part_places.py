@@ -34,6 +34,8 @@ def settle(store: Store, texts: Iterable[str]) -> tuple[tuple[str, ...], list[st
     notes: list[str] = []
     for text in texts:
         kind, source = parts.split(text)
+        if not source:
+            raise UsageError(f"--with {text!r} names no path.", "Type: --with KIND=PATH, or --with '' for no part.")
         if "://" in source:
             proposed = _server(kind, source)
         else:
@@ -47,7 +49,18 @@ def settle(store: Store, texts: Iterable[str]) -> tuple[tuple[str, ...], list[st
         if proposed in settled:
             raise UsageError(f"--with {proposed} is given twice.", "Leave one of them out.")
         settled.append(proposed)
+    _require_apart(parts.named(settled))
     return tuple(settled), notes
+
+
+def _require_apart(found: tuple[parts.Part, ...]) -> None:
+    for outer in found:
+        for inner in found:
+            if inner is not outer and outer.source.endswith("/") and inner.source.startswith(outer.source):
+                raise Refused(
+                    f"The part {inner.source} lies in the part {outer.source}, and could not be put back by itself.",
+                    "Leave one of them out, or keep them apart.",
+                )
 
 
 def _server(kind: str, url: str) -> str:
@@ -92,6 +105,7 @@ def _local(store: Store, kind: str, path: str) -> str:
             f"--with {kind}: {path} cannot be reached ({error.strerror}).", f"Look at: namei -l {shown}"
         ) from error
     is_directory = stat.S_ISDIR(status.st_mode)
+    _require_no_sidecar(path)
     if not is_directory and not stat.S_ISREG(status.st_mode):
         raise Refused(f"{path} is neither a file nor a directory.", "Name the agent's own data: --with KIND=PATH")
     if kind == "postgres" or (kind in ("qdrant", "chroma") and not is_directory) or (kind == "sqlite" and is_directory):
@@ -114,6 +128,12 @@ def _local(store: Store, kind: str, path: str) -> str:
         if inner == outer or outer in inner.parents:
             raise Refused(f"{path} and the backups ({store.backup_dir}) lie one inside the other.", "Keep them apart.")
     return f"{path}/" if is_directory else path
+
+
+def _require_no_sidecar(path: str) -> None:
+    database = re.sub("-(wal|shm|journal)$", "", path)
+    if database != path and Path(database).is_file():
+        raise UsageError(f"{path} is what SQLite keeps beside {database}.", f"Type: --with sqlite={database}")
 
 
 def _require_owner(store: Store, path: str, uid: int) -> None:

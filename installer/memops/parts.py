@@ -68,7 +68,7 @@ def absolute(text: str) -> str:
     if "://" in source:
         kind = kind or kind_of_url(source)
     elif source:
-        source = str(Path(source).absolute())
+        source = re.sub("^//+", "/", str(Path(source).absolute()))
     return f"{kind}={source}" if kind else source
 
 

@@ -25,6 +25,7 @@ from memops.steps import (
     RemoveFile,
     RestartTimers,
     Step,
+    StopServices,
     StopTextfile,
     SwitchToWal,
     WriteFile,
@@ -93,7 +94,7 @@ def make_plan(
         steps.append(InstallPackage("sqlite3", "for people to look with"))
     stopped = stopped_textfiles(seen.manifest, textfiles(stores))
     steps += [step for step in stopped if step.timer]
-    steps += writes
+    steps += [*_stopped_services(writes), *writes]
     units = {
         PurePosixPath(s.path).name: s
         for s in writes
@@ -127,6 +128,12 @@ def make_plan(
 
 def _started_textfiles(old: manifest.Manifest, wanted: Collection[str]) -> list[Step]:
     return [EnableTimers((METRICS_UNITS[1],))] if wanted and not any(map(old.textfile, old.stores)) else []
+
+
+def _stopped_services(writes: Iterable[Step]) -> list[Step]:
+    gone = [PurePosixPath(step.path).name for step in writes if isinstance(step, RemoveFile)]
+    services = tuple(name for name in gone if name.endswith(".service") and "@" not in name)
+    return [StopServices(services)] if services else []
 
 
 def stopped_textfiles(old: manifest.Manifest, wanted: Collection[str]) -> list[StopTextfile]:

@@ -6,6 +6,7 @@ sealing job. What it prints is data about files that only root can write.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
@@ -107,13 +108,25 @@ def choose(stores: Iterable[Store], wanted: str) -> tuple[Store, dict[str, Any]]
 
 def pin(store: Store, name: str) -> None:
     """Keep a set from being rotated away."""
-    host.write(f"{store.sets}/{name}.pinned", "", 0o600)
+    with _writing(store):
+        host.write(f"{store.sets}/{name}.pinned", "", 0o600)
 
 
 def unpin(store: Store, name: str) -> None:
     """Let a set be rotated away again."""
-    host.remove(f"{store.sets}/{name}.pinned")
-    host.sync_directory(store.sets)
+    with _writing(store):
+        host.remove(f"{store.sets}/{name}.pinned")
+        host.sync_directory(store.sets)
+
+
+@contextlib.contextmanager
+def _writing(store: Store) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise MemopsError(
+            f"{store.sets}/ cannot be written: {error.strerror}.", "Look at the disk: mount, df"
+        ) from error
 
 
 def make_table(sets: Sequence[dict[str, Any]], now: float) -> Iterator[str]:

@@ -268,9 +268,11 @@ def _check_backups(store: Store) -> None:
     if unknown := sorted(set(store.secrets) - names):
         hint = f"Type one of: {', '.join(sorted(names))}" if names else "Name the part first: --with KIND=URL"
         raise UsageError(f"--secret {unknown[0]}: no part of that name is kept by a server.", hint)
-    if store.agent_unit and not _UNIT.fullmatch(store.agent_unit):
+    own = store.agent_unit.startswith("memory-") or store.agent_unit.endswith("@.service")
+    if store.agent_unit and (own or not _UNIT.fullmatch(store.agent_unit)):
         raise UsageError(
-            f"--agent-unit {store.agent_unit!r} is no service's name.", "Type for example --agent-unit agent.service"
+            f"--agent-unit {store.agent_unit!r} is not the service of an agent.",
+            "Type for example --agent-unit agent.service",
         )
     offsite.check_text(store.offsite, store.offsite_env)
 

@@ -81,6 +81,23 @@ class RemoveFile:
 
 
 @dataclass(frozen=True)
+class StopServices:
+    """Stop services whose units go: one that is up, as the agent's pause is, could do nothing at its end any more."""
+
+    units: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        return f"systemctl stop {' '.join(self.units)}"
+
+    def do(self, _undo: Undo) -> str:
+        """Stop them; they are started when they are needed."""
+        host.run("systemctl", "stop", "--", *self.units, timeout=600, ok=None)
+        return ""
+
+
+@dataclass(frozen=True)
 class MakeUsers:
     """Make the system users of /etc/sysusers.d/memops.conf."""
 

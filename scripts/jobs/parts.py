@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
 import sqlite3
+import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from store import printable
 
 import claims
 import job
@@ -51,6 +55,26 @@ def empty(directory: int, name: str) -> None:
                 shutil.rmtree(entry, dir_fd=directory)
 
 
+def require_own(source: str) -> None:
+    """Raise JobError unless a part is what it was at install: the owner's own, and no link.
+
+    The unit shows the job whatever lies at the part's path, and systemd follows links there as root: the agent must not
+    get to read in this way what it could not reach by itself.
+    """
+    if "://" in source:
+        return
+    try:
+        status = os.lstat(source.rstrip("/"))
+    except FileNotFoundError:
+        raise job.JobError("there is nothing at its path any more") from None
+    if stat.S_ISLNK(status.st_mode):
+        raise job.JobError("there is a link at its path now")
+    if os.geteuid() not in (0, status.st_uid):
+        raise job.JobError("what is at its path belongs to another user now")
+    if stat.S_ISDIR(status.st_mode) != source.endswith("/"):
+        raise job.JobError(f"there is a {'directory' if stat.S_ISDIR(status.st_mode) else 'file'} at its path now")
+
+
 def take(incoming: str, directory: int, part: Part, limit: census.Limit) -> str:
     """Copy a part into ``incoming``, open as ``directory``, and leave its claim beside it; returns a word on it.
 
@@ -59,6 +83,7 @@ def take(incoming: str, directory: int, part: Part, limit: census.Limit) -> str:
     os.mkdir(part.name, 0o770, dir_fd=directory)
     target = os.path.join(os.path.abspath(incoming), part.name)
     with naming(part.name):
+        require_own(part.source)
         claim = {"version": 1, "kind": part.kind, **kinds.load(part.kind).snapshot(part.source, target, limit)}
         text = json.dumps(claim)
         if len(text) > claims.LIMIT:
@@ -80,3 +105,8 @@ def naming(name: str) -> Iterator[None]:
     except sqlite3.Error as error:
         failure = job.explain(error)
         raise job.JobError(f"{name}: {failure}", failure.exit_code) from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise  # of the disk of the backups
+        where = f" ({printable(error.filename, 200)})" if error.filename else ""
+        raise job.JobError(f"{name}: {error.strerror or error}{where}") from error

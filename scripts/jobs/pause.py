@@ -43,8 +43,8 @@ def start(unit: str, note: str) -> int:
     """Start the unit if it ran before."""
     if not os.path.exists(note):
         return job.DONE
-    # Not waited for: an agent may take minutes to come up, and its own failure is its own alarm.
-    done = systemctl("start", "--no-block", "--", unit)
+    # Waited for: an agent that stays down after its backup must not look like success.
+    done = systemctl("start", "--", unit)
     if done.returncode:
         job.say(f"pause: {unit} could not be started again: {done.stderr.strip()}", error=True)
         return job.FAILED

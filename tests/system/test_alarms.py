@@ -18,6 +18,8 @@ PRUNE, SNAPSHOT, BACKUP = "memory-prune.service", "memory-snapshot.service", "me
 CHECK_ID = "8b1f3c5e-0000-4d2a-9b7e-c0ffee15bad5"
 FACT = "the-password-is-hunter2"
 
+ALTERNATE = True  # each test on one Debian, all on both in the long form
+
 SENDMAIL = """#!/bin/sh
 [ "$#" = 2 ] && [ "$1" = -i ] || { echo "unknown arguments: $*" >&2; exit 64; }
 echo "X-Argument: $2" >/var/mail/taken

@@ -14,6 +14,8 @@ from system.test_install import make_store
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+ALTERNATE = True  # each test on one Debian, all on both in the long form
+
 OLD = "2020-01-01 00:00:00"
 FACTS = [("dead", OLD, None, OLD), ("live", None, None, OLD)]
 

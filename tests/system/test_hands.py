@@ -10,6 +10,8 @@ from system.test_install import make_store
 if TYPE_CHECKING:
     from system.server import Server
 
+ALTERNATE = True  # each test on one Debian, all on both in the long form
+
 PRUNE = "/etc/systemd/system/memory-prune.service"
 OLD = "2020-01-01 00:00:00"
 WORK = "/home/ada/work/memory.db"

@@ -12,6 +12,8 @@ from system.machine import DB, add_facts, ids, listing, memops, sets, status
 if TYPE_CHECKING:
     from system.server import Server
 
+ALTERNATE = True  # each test on one Debian, all on both in the long form
+
 SHAPE = (
     "CREATE TABLE memory (id TEXT PRIMARY KEY, subject TEXT NOT NULL, fact TEXT NOT NULL, source TEXT NOT NULL,"
     " created_at TEXT NOT NULL DEFAULT (datetime('now')), confirmed_at TEXT NOT NULL DEFAULT (datetime('now')),"

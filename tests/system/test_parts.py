@@ -126,3 +126,38 @@ def test_what_is_no_part_is_refused(memops_server: Server) -> None:
     assert "no part of that name" in memops(server, "install", "--secret", "qdrant=/etc/hostname", code=2).stderr
     assert "the key is empty" in memops(server, "install", "--secret", "qdrant=/dev/null", code=2).stderr
     assert "Nothing to do" in memops(server, "install").stdout
+
+
+@pytest.mark.parametrize("suite", ["debian13"], indirect=True)
+def test_a_link_in_place_of_a_part_shows_the_agent_nothing(memops_server: Server) -> None:
+    server = memops_server
+    fill(server)
+    memops(server, "install", "--with", "/srv/agent/notes")
+    memops(server, "backup")
+    server.sh("mkdir -p /root/closed && chmod 700 /root && echo secret >/root/closed/key && chmod -R a+rX /root/closed")
+    server.sh("mkdir -p /home/ada/open && chmod 700 /home/ada && echo secret >/home/ada/open/key")
+    kept = sets(server)
+    for place in ("/root/closed", "/home/ada/open", "/usr/local/lib/memops", "/var/lib/memops"):
+        server.sh(f"rm -rf /srv/agent/notes; ln -s {place} /srv/agent/notes", user="agent")
+        memops(server, "backup", code=1)
+        assert sets(server) == kept
+        words = server.journal("memory-snapshot.service")
+        assert "notes: what is at its path belongs to another user now" in words or "notes: there is a link" in words
+        assert server.run("memops", "restore", "latest", "--yes", check=False).code in (1, 3)
+    assert server.run("find", "/root/closed", "/home/ada", "-name", "before-restore*").stdout == ""
+
+
+@pytest.mark.parametrize("suite", ["debian13"], indirect=True)
+def test_an_agent_that_does_not_come_up_again_is_told(memops_server: Server) -> None:
+    server = memops_server
+    fill(server)
+    server.write("/etc/systemd/system/agent.service", AGENT + "ExecStartPre=/bin/sh -c 'test ! -e /srv/agent/broken'\n")
+    server.run("systemctl", "daemon-reload")
+    server.run("systemctl", "start", "agent.service")
+    memops(server, "install", "--agent-unit", "agent.service")
+    server.run("touch", "/srv/agent/broken", user="agent")
+    memops(server, "backup")
+    alarm = ("journalctl", "-p", "err", "-o", "cat", "-u", "memory-alert@*")
+    server.wait_until(lambda: "memory-pause.service" in server.run(*alarm, check=False).stdout)
+    assert "could not be started again" in server.journal("memory-pause.service")
+    assert memops(server, "check", code=2)

@@ -143,7 +143,7 @@ def test_records(files: records.Files, state: int, words: str) -> None:
         (sealed(), {"pause": THERE | {"ActiveState": "active"}}, 0, "default ok"),
         # The sets themselves.
         (sealed(failed=[FAILED]), {}, 2, "backup 2026-11-29T233000Z did not pass its verification: memory.db has"),
-        (sealed(loss={"set": "2026-11-29T233000Z", "rows": 1000}), {}, 2, "lost most of the 1000 rows"),
+        (sealed(loss={"set": "2026-11-29T233000Z", "rows": 1000}), {}, 2, "less than 2026-11-29T233000Z (1000 rows)"),
     ],
 )  # fmt: skip
 def test_drills_and_sets(sets: dict, changes: dict, state: int, words: str) -> None:

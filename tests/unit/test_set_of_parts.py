@@ -32,7 +32,7 @@ class Parts:
         (self.notes / "deep" / "two.md").write_text("two")
         for path in (self.history, self.notes, *self.notes.rglob("*")):
             os.chown(path, AGENT, AGENT)
-        self.options = ("--part", "history", "sqlite", self.history, "--part", "notes", "files", self.notes)
+        self.options = ("--part", "history", "sqlite", self.history, "--part", "notes", "files", f"{self.notes}/")
 
     def snapshot(self, code=0):
         done = self.case.snapshot(*self.options)
@@ -136,6 +136,28 @@ def test_a_part_that_cannot_be_copied_leaves_nothing_and_is_named(parts):
     assert "there is no finished snapshot" in parts.seal(1).stderr
 
 
+@pytest.mark.parametrize(
+    ("put", "words"),
+    [
+        (lambda path: path.symlink_to("/etc"), "there is a link at its path now"),
+        (lambda path: path.mkdir(), "belongs to another user now"),
+        (lambda path: path.touch() or os.chown(path, AGENT, AGENT), "there is a file at its path now"),
+        (lambda _: None, "there is nothing at its path any more"),
+    ],
+)
+def test_what_came_in_the_place_of_a_part_is_not_copied(parts, put, words):
+    parts.notes.rename(parts.notes.with_name("away"))
+    put(parts.notes)
+    assert words in parts.snapshot(1).stderr
+    assert list(parts.case.incoming.iterdir()) == []
+
+
+def test_a_store_of_another_user_is_not_copied(parts):
+    os.chown(parts.case.source, 65532, AGENT)
+    parts.case.source.chmod(0o660)
+    assert "belongs to another user" in parts.snapshot(1).stderr
+
+
 def test_a_set_is_of_the_parts_that_root_named(parts):
     parts.snapshot()
     # One more in incoming is not sealed, and one less is no set.
@@ -166,7 +188,7 @@ def test_halves_that_do_not_match_are_listed(parts):
         for column in columns:
             connection.execute(f"ALTER TABLE memory ADD COLUMN {column} TEXT")
         connection.commit()
-    parts.options = ("--part", "chroma", "chroma", chroma)
+    parts.options = ("--part", "chroma", "chroma", f"{chroma}/")
     parts.snapshot()
     assert "1 ghosts, 49 orphans" in parts.seal().stdout
     pairs = parts.manifest()["pairs"]

@@ -22,10 +22,14 @@ import job
 from kinds import _mem0, _tree, sqlite
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 DATABASE: Final = "chroma.sqlite3"
 SEGMENT: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+INDEX: Final = ("header.bin", "data_level0.bin", "length.bin", "link_lists.bin")
+"""What a segment that was written to files cannot be opened without."""
+
+MAY_BE_EMPTY: Final = "link_lists.bin"
 COUNTED: Final = ("collections", "embeddings", "embeddings_queue")
 
 
@@ -97,6 +101,7 @@ def verify(directory: str, claim: Mapping[str, Any], limit: census.Limit) -> dic
     for (segment,) in _rows(path, query):
         if not any(file.startswith(f"{segment}/") for file in listed.files):
             raise job.JobError(f"the directory of segment {store.printable(segment)} is missing from the copy")
+        _require_index(directory, segment, listed.files)
     return {
         "exact": True,
         "counts": {**{table: found["rows"].get(table, 0) for table in COUNTED}, "files": count},
@@ -104,6 +109,14 @@ def verify(directory: str, claim: Mapping[str, Any], limit: census.Limit) -> dic
         "digest": digest,
         "left_out": left_out,
     }
+
+
+def _require_index(directory: str, segment: str, files: Collection[str]) -> None:
+    for file in (f"{segment}/{name}" for name in INDEX):
+        if file not in files:
+            raise job.JobError(f"{store.printable(file)} is missing from the copy")
+        if not file.endswith(MAY_BE_EMPTY) and not os.path.getsize(os.path.join(directory, file)):
+            raise job.JobError(f"{store.printable(file)} is empty, so its vectors are lost")
 
 
 def ids(directory: str) -> tuple[str, set[str]] | None:

@@ -87,6 +87,9 @@ def require_file(source: str) -> None:
         raise job.JobError(f"there is no store at {source}") from None
     if not stat.S_ISREG(status.st_mode):
         raise job.JobError(f"{source} is not a file")
+    # Its directory may be the agent's to replace by a link, which systemd follows as root.
+    if os.geteuid() not in (0, status.st_uid):
+        raise job.JobError(f"{source} belongs to another user")
 
 
 def copy_database(source: str, target: str, limit: census.Limit) -> dict[str, Any]:
