@@ -112,8 +112,10 @@ def make_plan(
         steps.append(SwitchToWal(store, mode))
 
     last: list[Step] = []
-    if fresh and any(not _runs(seen.units.get(timer, {})) for timer in store.timers):
-        last = [EnableTimers(store.timers)]  # whoever disabled a timer after the installation meant it
+    # Whoever disabled a timer after the installation meant it; one that an earlier version did not have is new.
+    timers = [timer for timer in store.timers if fresh or f"{UNIT_DIRECTORY}/{timer}" not in seen.manifest.files]
+    if any(not _runs(seen.units.get(timer, {})) for timer in timers):
+        last = [EnableTimers(tuple(timers))]
     last += _started_textfiles(seen.manifest, textfiles(stores))
     if changed := tuple(
         name

@@ -235,3 +235,16 @@ def test_a_textfile_brings_a_timer_and_takes_it_away_again() -> None:
     titles = [s.title for s in moved]
     assert titles.index("systemctl daemon-reload") < titles.index(f"remove {PROM}")
     assert EnableTimers not in kinds(moved)
+
+
+def test_a_timer_that_an_earlier_version_did_not_have_is_enabled() -> None:
+    path = "/etc/systemd/system/memory-drill.timer"
+    now = installed()
+
+    def without(entries):
+        return {each: value for each, value in entries.items() if each != path}
+
+    record = replace(now.manifest, files=without(now.manifest.files))
+    seen = replace(now, manifest=record, texts=without(now.texts), entries=without(now.entries))
+    steps = make_plan(THERE, STORES, FILES, seen)
+    assert [step for step in steps if isinstance(step, EnableTimers)] == [EnableTimers(("memory-drill.timer",))]
