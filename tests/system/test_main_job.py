@@ -303,7 +303,7 @@ COMPLETE = """
 . /etc/bash_completion.d/memops
 complete_words() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _memops_completion memops; echo "${COMPREPLY[@]}"; }
 complete_words memops sta
-complete_words memops install --pr
+complete_words memops install --prune-a
 """
 
 
