@@ -28,8 +28,6 @@ def run(store: Store, *, accept_loss: bool = False, progress: Callable[[str, int
     is done, the bytes of it so far, and about how many it will be. Raises MemopsError with the job's words and exit
     code.
     """
-    unit = store.unit("backup")
-    wait(unit)
     records_before = jobs.run_records(store)
     valid_until = 0.0
 
@@ -54,27 +52,14 @@ def run(store: Store, *, accept_loss: bool = False, progress: Callable[[str, int
     raise _failure(store, failed[-1] if failed else {}, "backup")
 
 
-def wait(unit: str) -> None:
-    """Wait until a unit has nothing to do."""
-    while _busy(unit):
-        time.sleep(0.2)
-
-
-def _busy(unit: str) -> bool:
-    return systemd.show([unit], "Job")[unit]["Job"] not in ("", "0")
-
-
 def follow(store: Store, job: str, look: Callable[[], None] = lambda: None) -> dict[str, Any] | None:
     """Start a job's unit and stay until its end; its new entry in root's record, None where it left none.
 
-    look: called now and then meanwhile.
+    A run under way is waited for first. look: called now and then meanwhile.
     """
-    unit, before = store.unit(job), last(store, job)
-    look()
-    host.run("systemctl", "start", "--no-block", "--", unit)
-    while _busy(unit):
-        look()
-        time.sleep(0.1)
+    systemd.wait(store.unit(job))
+    before = last(store, job)
+    systemd.follow(store.unit(job), look)
     record = last(store, job)
     return record if record and record != before else None
 

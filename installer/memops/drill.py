@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 def run(store: Store) -> str:
     """Try the newest set now, and return what the job said. Raises MemopsError with the job's words and exit code."""
-    backup.wait(store.unit("drill"))
     record = backup.follow(store, "drill")
     if record is None:
         raise MemopsError("The drill left no record of a run.", f"See: sudo memops logs{name_option(store)}")

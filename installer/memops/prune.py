@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from memops import host, jobs, owner, systemd
+from memops import jobs, owner, systemd
 from memops.errors import MemopsError
 from memops.settings import LIBRARY
 from memops.store import printable
@@ -28,19 +28,22 @@ def run(store: Store, mode: str | None, progress: Callable[[int, int], None] | N
     Raises MemopsError with the job's own words and exit code.
     """
     unit = store.unit("prune")
+    systemd.wait(unit)
     before = jobs.last_run(jobs.run_records(store), "prune")
+
+    def look() -> None:
+        if progress and (at := jobs.progress(store)):
+            progress(*at)
+
     if mode:
         jobs.write_mode(store, mode, int(time.time()) + MODE_LIFETIME)
     try:
-        host.run("systemctl", "start", "--no-block", "--", unit)
-        while (shown := systemd.show([unit], "ActiveState", "Job", "Result")[unit])["Job"] not in ("", "0"):
-            if progress and (at := jobs.progress(store)):
-                progress(*at)
-            time.sleep(0.1)
+        systemd.follow(unit, look)
     finally:
         if mode:
             jobs.clear_mode(store)
     record = jobs.last_run(jobs.run_records(store), "prune")
+    shown = systemd.show([unit], "ActiveState", "Result")[unit]
     if record is None or record == before:
         raise MemopsError(f"{unit} left no record of a run ({shown['Result']}).", f"See: journalctl -u {unit}")
     if shown["ActiveState"] == "failed":

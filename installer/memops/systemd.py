@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from memops import host, survey
 from memops.errors import MemopsError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 OLDEST = 252
 
@@ -67,14 +68,29 @@ def verify(files: Mapping[str, str]) -> None:
         raise MemopsError(f"systemd does not accept the units: {ran.said}", "Please report this with your memops.toml.")
 
 
-def start(unit: str, timeout: float = 4 * 3600) -> host.Ran:
-    """Start a oneshot service and wait for its end. A run under way, perhaps of an older unit, is waited for first.
+def wait(unit: str, look: Callable[[], None] = lambda: None) -> None:
+    """Stay until a oneshot service has nothing to do any more. look: called now and then meanwhile."""
+    while show([unit], "Job")[unit]["Job"] not in ("", "0"):
+        look()
+        time.sleep(0.1)
 
-    timeout: seconds for each of them. Returns what systemctl said, whose code is not 0 when the job failed.
+
+def start(unit: str) -> host.Ran:
+    """Start a oneshot service and wait for its end; what systemctl said, whose code is not 0 when the job failed.
+
+    A run under way is waited for first: starting would only join it, and it may be one of an older unit, or have been
+    told something else.
     """
-    if show([unit], "ActiveState")[unit]["ActiveState"] == "activating":
-        host.run("systemctl", "start", "--", unit, timeout=timeout, ok=None)  # joins that run
-    return host.run("systemctl", "start", "--", unit, timeout=timeout, ok=None)
+    wait(unit)
+    return host.run("systemctl", "start", "--", unit, timeout=4 * 3600, ok=None)
+
+
+def follow(unit: str, look: Callable[[], None]) -> None:
+    """As ``start``, and call ``look`` now and then while the new run goes on; how it ended is in the jobs' records."""
+    wait(unit)
+    look()
+    host.run("systemctl", "start", "--no-block", "--", unit)
+    wait(unit, look)
 
 
 def exposure(unit: str) -> float | None:
