@@ -25,8 +25,6 @@ SECONDS = 1800
 NAMED = 10
 """Ids that are named of each sort."""
 
-ALL = 1_000_000_000
-
 _COUNTED = ("sqlite", "files")
 """Kinds of which the same thing is counted in a set as where they are."""
 
@@ -63,9 +61,9 @@ def find(store: Store, seen_set: str, entry: Mapping[str, Any], local: Iterable[
     script = f"{LIBRARY}/facts.py"
     more = ("--content",) if whole else ()
     listing = owner.as_owner(store, ("/usr/bin/python3", "-I", script, "list", store.seen_db, *more))
-    most = ("--most", str(ALL if whole else NAMED))
+    most = () if whole else ("--most", str(NAMED))
     comparing = ("/usr/bin/python3", "-I", script, "compare", f"{seen_set}/memory.db", *most, *more)
-    walls = sets.walls(store, f'BindReadOnlyPaths="{store.sets}":{store.seen_sets}')
+    walls = sets.walls(store, sets.bound(store))
     listed, compared = host.pipe(
         owner.transient_words(*listing, SECONDS), owner.transient_words(walls, comparing, SECONDS), SECONDS + 60
     )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memops.cli_backups import Name  # noqa: TC001 - typer reads the annotations
+
 if TYPE_CHECKING:
     from memops.restore import Plan
     from memops.settings import Store
@@ -24,9 +26,7 @@ def restore(
         str | None,
         typer.Argument(metavar="SET", help="latest, a set's name, YYYY-MM-DD [HH:MM] (UTC), or the path of a set."),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="STORE", help="One store; the first one has the name default.")
-    ] = None,
+    name: Name = None,
     to: Annotated[
         Path | None, typer.Option("--to", metavar="DIR", help="Write the set into DIR, and touch nothing else.")
     ] = None,

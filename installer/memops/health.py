@@ -31,6 +31,7 @@ def problems(status: Mapping[str, Any], *, rows: bool = True) -> list[dict[str, 
         *_timer_problems(status),
         *_set_problems(status),
         *_restore_problems(status),
+        *_pause_problems(status),
         *_suspicions(status),
         *_alarm_problems(status),
     ]
@@ -120,12 +121,21 @@ def _set_problems(status: Mapping[str, Any]) -> Problems:
     if newest is None:
         if not sets_unseen(status):
             yield "error", "there is no verified backup", start
+    elif newest.get("gone"):
+        yield "error", f"the newest verified backup, {newest['set']}, is not there any more", start
     elif (due := newest.get("due", {})).get("state") in _DUE:
         level, words = _DUE[due["state"]]
         what = f"the newest verified backup {words.format(since='is', age=span(due['age']), old=' old')}"
         yield level, what, start
     elif due.get("late") is None and (newest["age"] is None or newest["age"] > OLD_SET):
         yield "warning", "the newest verified backup is older than two days", start
+
+
+def _pause_problems(status: Mapping[str, Any]) -> Problems:
+    if status["agent_paused"]:
+        backup = next(str(job["unit"]) for job in status["jobs"] if job["job"] == "backup")
+        what = "the agent is stopped for a copy, and none is under way"
+        yield "error", what, f"sudo systemctl stop {backup.replace('backup', 'pause', 1)}"
 
 
 def _restore_problems(status: Mapping[str, Any]) -> Problems:
@@ -138,7 +148,8 @@ def _suspicions(status: Mapping[str, Any]) -> Problems:
     """Sets that somebody should look at: those that failed a later verification, and one that lost much."""
     name = name_option(status["name"])
     for failed in status["failed_sets"]:
-        what = f"the backup {failed['set']} did not pass its verification: {failed['message'] or 'it left no word'}"
+        message = failed["message"] or "it left no word"
+        what = f"the backup {failed['set']} did not pass its verification: {message}; only you may remove it"
         yield "error", what, f"sudo memops sets verify {shlex.quote(failed['set'])}{name}"
     if loss := status["loss"]:
         what = (

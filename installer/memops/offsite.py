@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from memops import host
+from memops import host, places
 from memops.errors import Refused, UsageError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _environment(path: str) -> dict[str, str]:
             f"{path} holds secrets and has to be a plain file of root's that nobody else may read.",
             f"Type: sudo chown root: {path} && sudo chmod 600 {path}",
         )
-    _only_roots(Path(path).parent)
+    _only_roots(str(Path(path).parent))
     lines = (line.strip() for line in (host.read(path) or "").splitlines())
     pairs = (line.split("=", 1) for line in lines if "=" in line and line[0] not in "#;")
     return {name.strip(): value.strip().strip("\"'") for name, value in pairs}
@@ -108,11 +108,9 @@ def _make(path: str) -> str:
     return f"sudo install -m 600 /dev/null {path}"
 
 
-def _only_roots(path: Path) -> None:
-    for place in (path, *path.parents):
-        status = place.stat()
-        if status.st_uid != 0 or (status.st_mode & 0o022 and not status.st_mode & 0o1000):
-            raise Refused(f"{place} can be changed by others than root.", "Give a place that is root's alone.")
+def _only_roots(path: str) -> None:
+    if place := places.others_place(path):
+        raise Refused(f"{place} can be changed by others than root.", "Give a place that is root's alone.")
 
 
 def _check_directory(store: Store, path: str) -> list[str]:
@@ -129,7 +127,7 @@ def _check_directory(store: Store, path: str) -> list[str]:
     entry = host.look(path)
     if entry is None or entry.kind != "directory":
         raise Refused(f"There is no directory {path}.", f"Mount its disk, or make it: sudo mkdir -m 700 {path}")
-    _only_roots(Path(path))
+    _only_roots(path)
     existing = next(p for p in (Path(store.backup_dir), *Path(store.backup_dir).parents) if p.exists())
     if Path(path).stat().st_dev == existing.stat().st_dev:
         return [f"{path} is on the same disk as the backups: it does not help when that disk is lost."]

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from memops.settings import Store
 
-SERVERS = ("postgres", "qdrant")
-"""The kinds that a server can keep."""
-
 
 def settle(store: Store, texts: Iterable[str]) -> tuple[tuple[str, ...], list[str]]:
     """The parts as memops.toml has them: kind proposed where none was given, links resolved, directories marked.
@@ -65,7 +62,7 @@ def _require_apart(found: tuple[parts.Part, ...]) -> None:
 
 def _server(kind: str, url: str) -> str:
     kind = kind or parts.kind_of_url(url)
-    if kind not in SERVERS:
+    if kind not in parts.SERVERS:
         raise UsageError(
             f"--with {url!r}: no kind of part has such an address.",
             "Type for example --with qdrant=http://127.0.0.1:6333 or --with postgres=postgresql:///memory",

@@ -18,6 +18,8 @@ KINDS = tuple(sorted(path.stem for path in (assets.folder("jobs") / "kinds").glo
 """What --with understands: the modules of scripts/jobs/kinds."""
 
 _SCHEMES = {"http": "qdrant", "https": "qdrant", "postgres": "postgres", "postgresql": "postgres"}
+SERVERS = frozenset(_SCHEMES.values())
+"""The kinds that a server can keep."""
 
 
 @dataclass(frozen=True)

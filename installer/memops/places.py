@@ -67,25 +67,29 @@ def check(store: Store) -> None:
     for path in (store.directory, store.backup_dir):
         if any(Path(own) in (Path(path), *Path(path).parents) for own in OWN_PLACES):
             raise Refused(f"{path} lies where memops or the system keeps its own files.", "Give another path.")
-    _only_roots(store.backup_dir)
+    if place := others_place(store.backup_dir):
+        raise Refused(
+            f"The backups would lie in {place}, which others than root can change.",
+            "Give a place that is root's alone: --backup-dir /srv/backup",
+        )
     for path in (store.directory, store.backup_dir):
         existing = next(p for p in (Path(path), *Path(path).parents) if p.exists())
         if not existing.is_dir():
             raise Refused(f"{path} cannot be reached: {existing} is not a directory.", "Give another path.")
 
 
-def _only_roots(path: str) -> None:
-    """Raise Refused unless only root can change where ``path`` leads; else the agent could take the sets away."""
+def others_place(path: str) -> Path | None:
+    """The first directory, of ``path`` and those above it, which others than root can change; None: root's alone.
+
+    Whoever can change one of them decides where the path leads.
+    """
     for place in (Path(path), *Path(path).parents):
         if not place.exists():
             continue
         status = place.stat()
-        others = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
-        if status.st_uid != 0 or others:
-            raise Refused(
-                f"The backups would lie in {place}, which others than root can change.",
-                "Give a place that is root's alone: --backup-dir /srv/backup",
-            )
+        if status.st_uid != 0 or (status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX):
+            return place
+    return None
 
 
 def file_system(store: Store) -> None:

@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from memops import apply, changes, holders, host, owner, records, sets, systemd
+from memops import apply, changes, holders, host, owner, sets, systemd
 from memops.errors import MemopsError, NotProven, Refused
 from memops.restore import MAIN, SECONDS
 from memops.settings import LIBRARY
@@ -54,7 +54,12 @@ class Note:
     @property
     def aside(self) -> list[str]:
         """Where the present files are moved, that of the store first."""
-        return [f"{directory}/before-restore-{self.stamp}" for directory in self.directories.values()]
+        return [f"{directory}/{self.aside_name}" for directory in self.directories.values()]
+
+    @property
+    def aside_name(self) -> str:
+        """What these directories are called."""
+        return f"before-restore-{self.stamp}"
 
     def wanted(self, inside: str = "") -> holders.Wanted:
         """The files that nobody may have open; ``inside``: below this directory of the restore's."""
@@ -63,25 +68,20 @@ class Note:
         return holders.Wanted(files, tuple(directory for directory, file in places if not file))
 
 
-def note_path(store: Store) -> str:
-    """Where the note is."""
-    return f"{records.STATE}/{store.name}.restore.json"
-
-
 def _write(store: Store, note: Note) -> None:
-    host.write(note_path(store), json.dumps(asdict(note), indent=1) + "\n")
+    host.write(store.restore_note, json.dumps(asdict(note), indent=1) + "\n")
 
 
 def read_note(store: Store) -> Note | None:
     """The note of a restore that did not come to its end; None where there is none. Raises MemopsError."""
-    text = host.read(note_path(store))
+    text = host.read(store.restore_note)
     if text is None:
         return None
     try:
         note = Note(**json.loads(text))
     except (ValueError, TypeError) as error:
         raise MemopsError(
-            f"{note_path(store)} cannot be read: {error}.",
+            f"{store.restore_note} cannot be read: {error}.",
             "Look for before-restore-* beside the store: what is in there goes back by hand. Then remove that file.",
         ) from error
     return note
@@ -174,7 +174,7 @@ def carry_out(plan: Plan, say: Say) -> list[str]:
             say("let them change places with the present ones, and look at them there")
             _owners_step(store, note, "commit")
             # Whoever opened the old files in the moment before they moved goes on writing to them.
-            _require_unused(store, note.wanted(f"/before-restore-{note.stamp}"))
+            _require_unused(store, note.wanted(f"/{note.aside_name}"))
             note.stage = DONE
             _write(store, note)
         except BaseException as error:
@@ -214,7 +214,7 @@ def _prepare(plan: Plan, note: Note, say: Say) -> None:
     store = plan.store
     path = f"{store.seen_sets}/{plan.chosen.path}"
     command = ("/usr/bin/python3", "-I", f"{LIBRARY}/setcopy.py", "send", path, *plan.names)
-    walls = sets.walls(store, f'BindReadOnlyPaths="{store.sets}":{store.seen_sets}')
+    walls = sets.walls(store, sets.bound(store))
     sending = owner.transient_words(walls, command, SECONDS)
     sent, received = host.pipe(sending, _owners_words(store, note, "prepare"), SECONDS + 60)
     if sent.code and sent.err.strip():
@@ -314,7 +314,7 @@ def _finish(store: Store, note: Note) -> list[str]:
         settled = False
     problems += _start(note)
     if settled:
-        host.remove(note_path(store))  # else the next run, of whatever form, clears up
+        host.remove(store.restore_note)  # else the next run, of whatever form, clears up
     return problems
 
 
@@ -330,7 +330,7 @@ def undo(store: Store, note: Note) -> list[str]:
         _require_unused(store, note.wanted())
     remarks = _owners_step(store, note, "undo")
     remarks += _start(note)
-    host.remove(note_path(store))
+    host.remove(store.restore_note)
     return remarks
 
 

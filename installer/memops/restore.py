@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memops import changes, host, owner, sets
+from memops import changes, host, owner, places, sets
 from memops.errors import MemopsError, Refused, UsageError
 from memops.settings import LIBRARY
 from memops.store import printable
@@ -93,7 +93,7 @@ def prove(store: Store, chosen: Chosen) -> None:
     Its parts are opened when they wait to be put back, which is once, and on the files that will be in place.
     Raises Refused when it is not, naming the file and the next older good set.
     """
-    ran = walled(store, ("check", f"{store.seen_sets}/{chosen.path}"), _sets(store))
+    ran = walled(store, ("check", f"{store.seen_sets}/{chosen.path}"), sets.bound(store))
     if ran.code:
         raise MemopsError(f"The set {chosen.name} could not be read: {printable(ran.said, 400)}.")
     result = json.loads(ran.out)
@@ -111,17 +111,13 @@ def older(store: Store, chosen: Chosen) -> str:
     return f"The next older good set: sudo memops restore {names[-1]}{sets.name_option(store)}"
 
 
-def _sets(store: Store, *, writable: bool = False) -> str:
-    return f'Bind{"" if writable else "ReadOnly"}Paths="{store.sets}":{store.seen_sets}'
-
-
 def fetch(store: Store, path: str) -> Chosen:
     """Copy a set that somebody brought back to where only root is, and verify the copy. Raises Refused."""
     real = Path(path).absolute()
     if not real.is_dir() or real.is_symlink():
         raise Refused(f"{real} is not the directory of a set.", "Give the directory that holds its manifest.json.")
     seen = "/run/memops/fetched" if store.strict else str(real)
-    binds = (_sets(store, writable=True), f'BindReadOnlyPaths="{real}":{seen}')
+    binds = (sets.bound(store, writable=True), f'BindReadOnlyPaths="{real}":{seen}')
     # What was fetched may belong to anybody.
     ran = walled(store, ("fetch", seen, store.seen_sets), *binds, "CapabilityBoundingSet=CAP_DAC_READ_SEARCH")
     if ran.code:
@@ -133,7 +129,7 @@ def fetch(store: Store, path: str) -> Chosen:
 def discard_fetched(store: Store) -> None:
     """Remove copies of fetched sets, of this run or of one that was killed."""
     if any(path.name.startswith(".fetched-") for path in Path(store.sets).glob(".*")):
-        walled(store, ("discard", store.seen_sets), _sets(store, writable=True))
+        walled(store, ("discard", store.seen_sets), sets.bound(store, writable=True))
 
 
 def walled(store: Store, words: tuple[str, ...], *more: str) -> host.Ran:
@@ -190,19 +186,17 @@ def extract(store: Store, chosen: Chosen, target: Path) -> None:
     closed = [store.directory, store.backup_dir, *(part.directory for part in store.local_parts)]
     if any(Path(place) in (real, *real.parents) for place in closed):
         raise Refused(f"{real} lies in a place of the store or its backups.", "Name another directory, in /root say.")
-    for above in real.parents:
-        status = above.stat()
-        if status.st_uid != 0 or (status.st_mode & 0o022 and not status.st_mode & 0o1000):
-            raise Refused(
-                f"Others may change {above}, so what is put there might land elsewhere.",
-                "Name a directory in a place of root's own, in /root say.",
-            )
+    if above := places.others_place(str(real.parent)):
+        raise Refused(
+            f"Others may change {above}, so what is put there might land elsewhere.",
+            "Name a directory in a place of root's own, in /root say.",
+        )
     entry = host.look(str(real))
     if entry is not None and (entry.kind != "directory" or entry.uid != 0 or os.listdir(real)):  # noqa: PTH208
         raise Refused(f"{real} is there, and not an empty directory of root's.", "Name a new one.")
     host.make_directory(str(real), 0o700, 0, 0)
     seen = "/run/memops/target" if store.strict else str(real)
-    binds = (_sets(store), f'BindPaths="{real}":{seen}')
+    binds = (sets.bound(store), f'BindPaths="{real}":{seen}')
     ran = walled(store, ("extract", f"{store.seen_sets}/{chosen.path}", seen), *binds)
     if ran.code:
         if entry is None:

@@ -64,17 +64,23 @@ def walls(store: Store, *more: str) -> list[str]:
     return [*_DENIED, *_ROOM, *more, *(f'InaccessiblePaths="-{path}"' for path in dict.fromkeys(closed))]
 
 
+def bound(store: Store, *, writable: bool = False) -> str:
+    """The property that shows the sets to a unit with these walls."""
+    return f'Bind{"" if writable else "ReadOnly"}Paths="{store.sets}":{store.seen_sets}'
+
+
 def _script(store: Store, *words: str) -> str:
     """What the installed setdir.py prints."""
     # Read-only: nothing that a hostile file does to whoever opens it can alter a set.
-    properties = walls(store, f'BindReadOnlyPaths="{store.sets}":{store.seen_sets}')
+    properties = walls(store, bound(store))
     where = ("--sets", store.seen_sets, "--sets-record", store.sets_record, "--deadline", str(VERIFY_SECONDS))
     ran = owner.transient(
         properties, ("/usr/bin/python3", "-I", f"{LIBRARY}/setdir.py", *words, *where), timeout=VERIFY_SECONDS + 300
     )
     if not ran.out.startswith(("[", "{")):
-        hint = f"See whether {LIBRARY}/setdir.py is there; sudo memops install writes it again."
-        raise MemopsError(f"The sets in {store.sets}/ could not be read: {printable(ran.said, 300)}", hint)
+        why = survey.STATUS.get(str(ran.code)) or printable(ran.said, 300)
+        hint = f"See whether these are there: ls -d {store.sets} {LIBRARY}/setdir.py"
+        raise MemopsError(f"The sets in {store.sets}/ could not be read: {why}", hint)
     return ran.out
 
 

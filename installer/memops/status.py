@@ -6,6 +6,7 @@ judged in health, for ``memops check`` too.
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,9 @@ def gather(stores: Iterable[Store], *, fresh: bool = False, now: float | None = 
 def look(store: Store, now: float) -> dict[str, Any]:
     """The part of a store's status that everybody sees."""
     found = survey.look(store.name, lambda *words: host.run(*words).out, now, records.read_files(store.name, printable))
+    if newest := found["newest_set"]:
+        # Only root sees the sets themselves; the others go by root's record.
+        newest["gone"] = os.access(store.sets, os.X_OK) and host.look(f"{store.sets}/{newest['set']}") is None
     return {"name": store.name, "db": store.db, "user": store.user, "backup_dir": store.sets, **found}
 
 

@@ -199,15 +199,23 @@ def look(name: str, run: Run, now: float, files: Files) -> dict[str, Any]:
         "name": name,
         "timers": [_timer(timer, units.get(timer, {}), next_run.get(timer)) for timer in timers],
         "jobs": jobs,
-        "counts": _counts(files.records or [], now),
+        "counts": counts(files.records or [], now),
         "newest_set": newest,
         "failed_sets": sets.get("failed") or [],
         "loss": _loss(sets.get("loss")),
         "restore_unfinished": files.restoring,
+        "agent_paused": _left_paused(name, units),
         "failed_alarms": _failed_alarms(name, units),
         "missing_scripts": [SCRIPTS[job] for job in there if not os.access(SCRIPTS[job], os.F_OK)],
         "unreadable": list(files.unreadable),
     }
+
+
+def _left_paused(name: str, units: Mapping[str, Mapping[str, str]]) -> bool:
+    """Whether the agent's pause lasts though no copy needs it: systemd may overlook that when a copy is stopped."""
+    shown = {job: units.get(unit(name, job), {}) for job in ("pause", "remote", "snapshot", "backup")}
+    idle = all(shown[job].get("Job", "") in ("", "0") for job in shown)
+    return idle and shown["pause"].get("ActiveState") == "active"
 
 
 def _there(job: str, shown: Mapping[str, str]) -> bool:
@@ -357,7 +365,7 @@ def _result(shown: Mapping[str, str], record: Mapping[str, Any], ended: str, *, 
     return str(record.get("result") or ("done" if ended else "never ran" if known else "not read"))
 
 
-def _counts(records: list[dict[str, Any]], now: float) -> dict[str, Any] | None:
+def counts(records: list[dict[str, Any]], now: float) -> dict[str, Any] | None:
     """The counts of the newest prune run that got as far as counting, and their age."""
     for record in reversed(records):
         if record["job"] == "prune" and "rows" in record["counts"]:

@@ -168,13 +168,10 @@ def require_room(directory: int, size: int, purpose: str = "for the copy") -> No
     require_free(free_bytes(directory), size, purpose)
 
 
-def require_free(free: int, size: int, purpose: str) -> None:
+def require_free(free: int, size: int, purpose: str, where: str = "on the disk of the backups") -> None:
     """As ``require_room``, where it is known how many bytes are ``free``."""
     if size > free:
-        raise JobError(
-            f"no room {purpose}: it needs {amount(size)},"
-            f" and {amount(max(free, 0))} may be used on the disk of the backups"
-        )
+        raise JobError(f"no room {purpose}: it needs {amount(size)}, and {amount(max(free, 0))} may be used {where}")
 
 
 @contextlib.contextmanager

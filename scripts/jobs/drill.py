@@ -20,6 +20,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import health
 import records
+import survey
 from store import printable
 
 import census
@@ -147,10 +148,8 @@ def newest_count(runs: str) -> tuple[str, int] | None:
         found = records.run_records(os.path.join(runs, "runs.jsonl"), printable)
     except records.NotAllowed:
         return None
-    for record in reversed(found):
-        if record["job"] == "prune" and "rows" in record["counts"]:
-            return record["end"], record["counts"]["rows"]
-    return None
+    counts = survey.counts(found, time.time())
+    return (counts["at"], counts["rows"]) if counts else None
 
 
 def compare(chosen: setdir.Set, live: tuple[str, int] | None) -> str:

@@ -156,8 +156,7 @@ def count(path: str) -> int:
 
 
 def _restores(top: str, folder: str) -> bool:
-    """Whether a directory is one that restores leave."""
-    return os.path.relpath(folder, top).startswith((pieces.ASIDE, pieces.STAGING))
+    return not pieces.is_agents(os.path.relpath(folder, top))
 
 
 def counts(paths: Sequence[str]) -> list[int | None]:
@@ -184,7 +183,7 @@ def main(argv: list[str] | None = None) -> int:
     comparing = steps.add_parser("compare", help="compare those on standard input with a set's database")
     comparing.add_argument("path")
     comparing.add_argument("--content", action="store_true", help="what was listed has the sums")
-    comparing.add_argument("--most", type=int, default=10, help="how many ids to name of each sort")
+    comparing.add_argument("--most", type=int, default=sys.maxsize, help="how many ids to name of each sort")
     options = parser.parse_args(argv)
     limit = census.Limit(options.deadline)
     if options.step == "list":

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
+import os
 
 import health
 import records
 import survey
 from store import printable
 
-ADVICE: Final = (
-    "A run by the timer wants a backup of the last 48 hours. "
-    "Type: sudo memops backup. Or, to prune without one: sudo memops install --prune-without-backup"
-)
-"""What to type."""
+
+def advice(path: str) -> str:
+    """What to type; the record's file has the store's name."""
+    name = health.name_option(os.path.basename(path).partition(".")[0])
+    return (
+        "A run by the timer wants a backup of the last 48 hours. "
+        f"Type: sudo memops backup{name}. Or, to prune without one: sudo memops install{name} --prune-without-backup"
+    )
 
 
 def make_objection(path: str, now: float) -> str | None:

@@ -22,6 +22,11 @@ STAGING: Final = ".restore-"
 ASIDE: Final = "before-restore-"
 
 
+def is_agents(name: str) -> bool:
+    """Whether a name at the top of a part's directory is the agent's own, and not what a restore has put there."""
+    return not name.startswith((STAGING, ASIDE))
+
+
 @dataclass(frozen=True)
 class Piece:
     """One part and where it goes: ``directory`` is all of it, unless ``file`` names one file in there.
@@ -38,7 +43,7 @@ class Piece:
     def holds(self, name: str) -> bool:
         """Whether an entry of the directory belongs to the part."""
         if not self.file:
-            return not name.startswith((STAGING, ASIDE))
+            return is_agents(name)
         return name == self.file or (self.kind == "sqlite" and name in [self.file + end for end in SIDECARS])
 
 

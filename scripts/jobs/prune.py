@@ -195,7 +195,7 @@ def prune(arguments: argparse.Namespace) -> job.Outcome:
     watch = Watch(job.Stop(), time.monotonic() + arguments.deadline)
     objection = arguments.sets_record and gate.make_objection(arguments.sets_record, time.time())
     if objection and job.scheduled("prune", arguments.state):
-        raise job.JobError(f"nothing deleted: {objection}. {gate.ADVICE}", job.NO_BACKUP)
+        raise job.JobError(f"nothing deleted: {objection}. {gate.advice(arguments.sets_record)}", job.NO_BACKUP)
     outcome = prune_store(arguments, watch)
     if objection:
         outcome.message += f"; {objection}"

@@ -20,7 +20,6 @@ import health
 from store import printable
 
 import job
-import manifests
 import setdir
 import setstate
 import takeover
@@ -119,6 +118,19 @@ def loss(before: Mapping[str, int], new: Mapping[str, int]) -> str | None:
     return None
 
 
+def holds(parts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """How much each part of a set holds, by its name. Pure.
+
+    Of plain files the size counts, too, which is all that tells an index from an emptied one.
+    """
+    found = {}
+    for part in parts:
+        found[part["name"]] = part["count"]
+        if part["kind"] == "files":
+            found[f"{part['name']} (kB)"] = -(-part["bytes"] // 1000)
+    return found
+
+
 def after_seal(
     sets: int, manifest: Mapping[str, Any], keep: Keep, sets_record: str, *, accept_loss: bool = False
 ) -> Rotated:
@@ -137,7 +149,7 @@ def _after_seal(sets: int, manifest: Mapping[str, Any], keep: Keep, sets_record:
     state = setstate.read(sets_record)
     found = setdir.list_sets(sets, state)
     before = _compared(found, state, manifest["set"])
-    held = {manifests.label(part): manifests.count(part) for part in manifest["parts"]}
+    held = holds(map(setdir.entry, manifest["parts"]))
     lost = before and loss(before["rows"], held)
     if before and lost and not accept_loss:
         setstate.update(sets_record, lambda state: state.update(loss=before))
@@ -175,7 +187,7 @@ def _compared(sets: Iterable[setdir.Set], state: Mapping[str, Any], new: str) ->
         before = good[max(earlier, key=setdir.order)]
     if before is None:
         return None
-    return {"set": before.name, "rows": {part["name"]: part["count"] for part in before.parts}}
+    return {"set": before.name, "rows": holds(before.parts)}
 
 
 def rotate(sets: int, decisions: Iterable[Decision]) -> tuple[int, list[str]]:

@@ -154,11 +154,11 @@ def verify(path: str, entry: dict[str, Any], limit: census.Limit) -> dict[str, A
 
 
 def match(path: str, entries: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Compare the ids of the parts that know theirs."""
-    if len(entries) < 2:
-        return None
-    found = {}
-    for entry in entries:
+    """Compare the ids of the parts that know theirs; facts, which may be millions, only where there are vectors."""
+    found: dict[str, tuple[str, set[str]]] = {}
+    for entry in sorted(entries, key=lambda entry: bool(entry["kind"] == "sqlite")):
+        if entry["kind"] == "sqlite" and not found:
+            return None
         here = path if entry["name"] == census.DATABASE else os.path.join(path, entry["name"])
         with parts.naming(entry["name"]):
             if (ids := kinds.load(entry["kind"]).ids(here)) is not None:

@@ -10,11 +10,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import errno
 import json
 import os
 import shutil
-import stat
 import sys
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -99,7 +97,7 @@ def extract(path: str, target: str, limit: census.Limit) -> None:
         try:
             with setdir.reading(path) as directory:
                 manifest = manifests.read(directory)
-                _require_room(manifests.size(manifest), into)
+                census.require_free(census.free_bytes(into), manifests.size(manifest), "for the set", "there")
                 setdir.copy_set(directory, manifest, into, limit)
                 with takeover.create(into, manifests.MANIFEST) as file:
                     file.write(manifests.write(manifest))
@@ -110,13 +108,6 @@ def extract(path: str, target: str, limit: census.Limit) -> None:
             raise
     finally:
         os.close(into)
-
-
-def _require_room(size: int, directory: int) -> None:
-    if size > (free := census.free_bytes(directory)):
-        raise job.JobError(
-            f"no room for the set: it needs {census.amount(size)}, and {census.amount(max(free, 0))} may be used there"
-        )
 
 
 def fetch(path: str, sets: str, limit: census.Limit) -> dict[str, Any]:
@@ -130,23 +121,22 @@ def fetch(path: str, sets: str, limit: census.Limit) -> dict[str, Any]:
         name = FETCHED + os.urandom(8).hex()
         os.mkdir(name, 0o700, dir_fd=into)
         try:
-            source = _open_fetched(path)
+            above, fetched = os.path.split(os.path.abspath(path))
+            source = census.open_directory(os.path.realpath(above))
             try:
                 with takeover.opened(into, name) as here:
-                    os.mkdir("set", 0o700, dir_fd=here)
-                    with takeover.opened(here, "set") as there:
-                        copy_tree(source, there, takeover.Room(into), limit)
+                    takeover.copy_tree(source, here, fetched, takeover.Room(into), limit)
             finally:
                 os.close(source)
-            manifest = setdir.read_manifest(os.path.join(sets, name, "set"))
+            manifest = setdir.read_manifest(os.path.join(sets, name, fetched))
             # An object store keeps no empty directory, so what was fetched from one may lack some that hold nothing.
             for empty in sorted(path for part in manifest["parts"] for path in manifests.part_directories(part)):
                 with contextlib.suppress(OSError):  # then the verification says what is wrong
-                    os.makedirs(os.path.join(sets, name, "set", empty), 0o700, exist_ok=True)
+                    os.makedirs(os.path.join(sets, name, fetched, empty), 0o700, exist_ok=True)
             found = str(manifest["set"])
             if setdir.moment(found) is None:
                 raise job.JobError("its manifest does not name a set")
-            os.rename(os.path.join(sets, name, "set"), os.path.join(sets, name, found))
+            os.rename(os.path.join(sets, name, fetched), os.path.join(sets, name, found))
             store = setdir.verify_set(os.path.join(sets, name, found), limit)["store"]
             with takeover.opened(into, name) as here, takeover.opened(here, found) as there:
                 listed = setdir.listed(there, False, found, {})
@@ -156,15 +146,6 @@ def fetch(path: str, sets: str, limit: census.Limit) -> dict[str, Any]:
     finally:
         os.close(into)
     return {**dataclasses.asdict(listed), "path": f"{name}/{found}", "store": store}
-
-
-def _open_fetched(path: str) -> int:
-    try:
-        return census.open_directory(path)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise job.JobError("it is a link or a file, and no directory") from error
-        raise
 
 
 def discard(sets: str) -> None:
@@ -183,33 +164,6 @@ def _remove(directory: int, name: str) -> None:
         os.unlink(name, dir_fd=directory)
     except IsADirectoryError:
         shutil.rmtree(name, dir_fd=directory)
-
-
-def copy_tree(source: int, target: int, room: takeover.Room, limit: census.Limit, depth: int = 0) -> None:
-    """Copy everything in one directory into another, durably; only plain files and directories, no link followed."""
-    if depth > takeover.DEEPEST:
-        raise job.JobError(f"it is more than {takeover.DEEPEST} directories deep")
-    for name in sorted(os.listdir(source)):
-        status = os.stat(name, dir_fd=source, follow_symlinks=False)
-        room.take(0 if stat.S_ISDIR(status.st_mode) else status.st_size)
-        if stat.S_ISDIR(status.st_mode):
-            os.mkdir(name, 0o700, dir_fd=target)
-            with takeover.opened(source, name) as here, takeover.opened(target, name) as there:
-                copy_tree(here, there, room, limit, depth + 1)
-            continue
-        if not stat.S_ISREG(status.st_mode):
-            raise job.JobError(f"{printable(name)} is neither a file nor a directory")
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        with (
-            open(os.open(name, flags, dir_fd=source), "rb", buffering=0) as file,
-            takeover.create(target, name) as new,
-        ):
-            left = status.st_size
-            while left and (chunk := file.read(min(takeover.CHUNK, left))):
-                new.write(chunk)
-                left -= len(chunk)
-                limit.check()
-    os.fsync(target)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -53,9 +53,9 @@ Damaged = manifests.Damaged
 class Set:
     """One set as a list shows it.
 
-    ``rows`` are the store's in all its tables. ``parts`` have ``name``, ``kind`` and ``count``: facts in the store, in
-    another part what its kind counts. ``verified_at`` is when it was proven last, its sealing counted. A set that is
-    not ``ok`` has a ``message`` that says why.
+    ``rows`` are the store's in all its tables. ``parts`` have ``name``, ``kind``, ``bytes`` and ``count``: facts in the
+    store, in another part what its kind counts. ``verified_at`` is when it was proven last, its sealing counted. A set
+    that is not ``ok`` has a ``message`` that says why.
     """
 
     name: str
@@ -99,14 +99,17 @@ def listed(directory: int, pinned: bool, name: str, verified: Mapping[str, Any])
         sealed = f"{name[:13]}:{name[13:15]}:{name[15:18]}"
         return Set(name, sealed, 0, 0, (), pinned, at or sealed, False, str(error))
     ok = verified.get("ok") is not False
-    parts = tuple(
-        {"name": manifests.label(part), "kind": part["kind"], "count": manifests.count(part)}
-        for part in manifest["parts"]
-    )
+    parts = tuple(map(entry, manifest["parts"]))
     rows = sum(manifests.counts(manifest["parts"][0]).values())
     message = "" if ok else printable(verified.get("message", ""), 300)
     sealed = manifest["sealed_at"]
     return Set(name, sealed, manifests.size(manifest), rows, parts, pinned, at or sealed, ok, message)
+
+
+def entry(part: Mapping[str, Any]) -> dict[str, Any]:
+    """What a list says of a part of a manifest."""
+    size = sum(known["size"] for known in manifests.part_files(part).values())
+    return {"name": manifests.label(part), "kind": part["kind"], "count": manifests.count(part), "bytes": size}
 
 
 def _require_own(manifest: Mapping[str, Any], name: str) -> None:

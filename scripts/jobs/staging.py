@@ -94,11 +94,7 @@ def _require_room(places: list[Place], targets: Mapping[str, str], sent: Mapping
         here = [name for name, path in targets.items() if os.path.dirname(path) == place.staging]
         needed[device] = needed.get(device, 0) + sum(size for name in here for _, size, _ in sent[name]["files"])
     for device, size in needed.items():
-        if size > free[device]:
-            raise job.JobError(
-                f"no room beside the present files: the set needs {census.amount(size)},"
-                f" and {census.amount(max(free[device], 0))} may be used on that disk"
-            )
+        census.require_free(free[device], size, "beside the present files for the set", "on that disk")
 
 
 def _receive(part: Mapping[str, Any], target: str, stream: BinaryIO, limit: census.Limit) -> None:

@@ -54,11 +54,11 @@ def open_incoming(directory: int, name: str) -> tuple[int, int]:
         raise job.JobError(f"there is no finished snapshot: {shown} is missing") from None
     except OSError as error:
         what = "is a link" if error.errno == errno.ELOOP else f"cannot be opened: {error.strerror}"
-        raise job.JobError(f"{shown} in the incoming directory {what}") from error
+        raise job.JobError(f"{shown} {what}") from error
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         os.close(descriptor)
-        raise job.JobError(f"{shown} in the incoming directory is not a file of its own")
+        raise job.JobError(f"{shown} is not a file of its own")
     return descriptor, status.st_size
 
 
@@ -120,7 +120,7 @@ def copy_tree(source: int, target: int, name: str, room: Room, limit: census.Lim
     except FileNotFoundError as error:
         raise job.JobError(f"{printable(name)} changed while it was copied, or is missing") from error
     except NotADirectoryError:
-        raise job.JobError(f"{printable(name)} in the incoming directory is not a directory") from None
+        raise job.JobError(f"{printable(name)} is not a directory") from None
     return files, directories
 
 
@@ -131,7 +131,7 @@ def opened(directory: int, name: str) -> Iterator[int]:
         descriptor = census.open_directory(name, directory)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise job.JobError(f"{printable(name)} in the incoming directory is not a directory") from None
+            raise job.JobError(f"{printable(name)} is not a directory") from None
         raise
     try:
         yield descriptor

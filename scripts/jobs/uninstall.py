@@ -177,6 +177,9 @@ def purge(manifest: dict[str, Any]) -> list[str]:
             for suffix in ("", "-wal", "-shm", "-journal"):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(base + suffix, dir_fd=directory)
+            for entry in os.listdir(directory):
+                if entry.startswith((".restore-", "before-restore-")):  # what restores have set aside of the store
+                    shutil.rmtree(entry, ignore_errors=True, dir_fd=directory)
             os.close(directory)
         sets = os.path.join(store["backup_dir"], name)
         if os.path.isdir(sets) and not os.path.islink(sets):

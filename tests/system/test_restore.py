@@ -334,7 +334,7 @@ def test_the_stores_disk_has_no_room(memops_server: Server) -> None:
     memops(server, "backup")
     before = server.sh("sha256sum /mnt/small/a/memory.db; ls -A /mnt/small/a").stdout
     refused = memops(server, "restore", "latest", "--yes", code=1).stderr
-    assert "no room beside the present files: the set needs 1" in refused
+    assert "no room beside the present files for the set: it needs 1" in refused
     assert "Everything is as before" in refused
     assert server.sh("sha256sum /mnt/small/a/memory.db; ls -A /mnt/small/a").stdout == before
     assert all(shown["ActiveState"] == "active" for shown in timers(server).values())
@@ -463,7 +463,7 @@ def test_a_set_that_was_fetched_back(memops_server: Server) -> None:
     before = untouched(server)
     for path, why in (
         ("/home/ada/link", "is not the directory of a set"),
-        ("/home/ada/bad", "both.md is neither a file nor a directory"),
+        ("/home/ada/bad", "both.md is a link"),
         ("/home/ada/none", "manifest.json is missing"),
         ("/home/ada/nothing", "is not the directory of a set"),
     ):

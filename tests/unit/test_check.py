@@ -32,6 +32,8 @@ from unit.survey_case import (
     systemd,
 )
 
+PAUSED = {**THERE, "ActiveState": "active"}
+
 
 @pytest.fixture(autouse=True)
 def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +142,10 @@ def test_records(files: records.Files, state: int, words: str) -> None:
         (sealed(), {"remote": THERE | {"ActiveState": "failed", "Result": "timeout"}}, 2, "remote failed: it did not"),
         (sealed(), {"remote": THERE | {"LoadState": "masked"}}, 2, "memory-remote.service is masked"),
         (sealed(), {"pause": THERE | {"ActiveState": "failed", "ExecMainStatus": "1"}}, 2, "pause failed: it ended"),
-        (sealed(), {"pause": THERE | {"ActiveState": "active"}}, 0, "default ok"),
+        # A pause that a copy needs, and one that systemd has overlooked.
+        (sealed(), {"pause": PAUSED, "snapshot": THERE | {"ActiveState": "activating", "Job": "7"}}, 0, "default ok"),
+        (sealed(), {"pause": PAUSED, "backup": THERE | {"Job": "7"}}, 0, "default ok"),
+        (sealed(), {"pause": PAUSED}, 2, "the agent is stopped for a copy, and none is under way"),
         # The sets themselves.
         (sealed(failed=[FAILED]), {}, 2, "backup 2026-11-29T233000Z did not pass its verification: memory.db has"),
         (sealed(loss={"set": "2026-11-29T233000Z", "rows": 1000}), {}, 2, "less than 2026-11-29T233000Z (1000 rows)"),

@@ -89,6 +89,13 @@ def test_a_newest_set_that_did_not_pass_a_later_verification_is_none(tmp_path: P
     assert gate.make_objection(str(path), NOW) is None
 
 
+def test_what_to_type_means_the_store() -> None:
+    assert "memops backup. Or" in gate.advice("/var/lib/memops/default.sets.json")
+    said = gate.advice("/var/lib/memops/work.sets.json")
+    assert "memops backup --name work. Or" in said
+    assert "memops install --name work --prune-without-backup" in said
+
+
 # The service
 
 
@@ -143,7 +150,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_a_scheduled_run_without_a_new_backup_deletes_nothing(store: Path, lib: Path) -> None:
-    path = record(store.parent / "s.json", 72 * HOUR, time.time())
+    path = record(store.parent / "default.sets.json", 72 * HOUR, time.time())
     before = store.read_bytes()
     ran = run(lib, store, "memory-prune.timer", "--sets-record", str(path))
     assert (ran.returncode, ran.stdout) == (8, "")

@@ -273,7 +273,7 @@ def test_a_full_disk_is_said_plainly():
 
 def test_a_tree_that_is_too_deep_is_refused(tree, target, limit):
     (tree / "/".join(["d"] * 40)).mkdir(parents=True)
-    with pytest.raises(job.JobError, match="lies deeper than 30 directories"):
+    with pytest.raises(job.JobError, match="lies more than 32 directories deep"):
         files.snapshot(str(tree), str(target), limit)
 
 

@@ -251,7 +251,7 @@ def test_there_must_be_room_for_all_of_it(memory: Memory, stream: bytes, monkeyp
         return os.statvfs_result(found)
 
     monkeypatch.setattr(os, "fstatvfs", little)
-    with pytest.raises(job.JobError, match="no room beside the present files"):
+    with pytest.raises(job.JobError, match="no room beside the present files for the set"):
         staging.prepare(memory.task, io.BytesIO(stream), limit())
     assert snapshot(memory.srv) == before
 

@@ -190,6 +190,17 @@ def test_when_the_guard_holds(before, new, lost):
     assert (retention.loss(before, new) is not None) is lost
 
 
+def test_of_plain_files_the_size_counts_too():
+    def held(kind, size):
+        return retention.holds([{"name": "notes", "kind": kind, "count": 3, "bytes": size}])
+
+    assert held("files", 50_000_000) == {"notes": 3, "notes (kB)": 50_000}
+    assert retention.loss(held("files", 50_000_000), held("files", 0)) == "notes (kB) holds 0, where it held 50,000"
+    assert retention.loss(held("files", 20), held("files", 0)) is not None
+    assert retention.loss(held("files", 9_000), held("files", 900)) is None
+    assert held("chroma", 50_000_000) == {"notes": 3}
+
+
 class Place:
     """A directory of sets with a record, and sealing as far as the rotation sees it."""
 

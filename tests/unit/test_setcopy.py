@@ -108,9 +108,9 @@ def _deep(top: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (_link, "plan.md is neither a file nor a directory"),
-        (_directory_link, "notes is neither a file nor a directory"),
-        (_pipe, "more is neither a file nor a directory"),
+        (_link, "plan.md is a link"),
+        (_directory_link, "notes is a link"),
+        (_pipe, "more is not a file of its own"),
         (_name, "checksum is another one"),
         (_file, "notes/more.md is in the set, and not in its manifest"),
         (_database, "memory.db has changed"),
@@ -129,6 +129,6 @@ def test_a_fetched_set_of_another_form_is_refused(
 
 def test_a_link_to_a_set_is_not_followed(memory: Memory, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(memory.sets / SET)
-    with pytest.raises(job.JobError, match="a link or a file"):
+    with pytest.raises(job.JobError, match="link is not a directory"):
         setcopy.fetch(str(tmp_path / "link"), str(memory.sets), limit())
     assert [path.name for path in memory.sets.iterdir()] == [SET]

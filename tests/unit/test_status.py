@@ -50,6 +50,7 @@ def healthy() -> dict:
         "failed_sets": [],
         "loss": None,
         "restore_unfinished": False,
+        "agent_paused": False,
         "journal": {"memory-prune.service": ["2026-11-30T21:00:00Z prune: 0 expired"]},
         "failed_alarms": [],
         "missing_scripts": [],
@@ -77,6 +78,16 @@ def test_an_old_set_is_a_problem() -> None:
     sick = healthy()
     sick["newest_set"]["age"] = 49 * 3600
     assert "older than two days" in problems(sick)[0]["what"]
+
+
+def test_a_set_that_root_does_not_find_any_more_is_a_problem() -> None:
+    sick = healthy()
+    sick["newest_set"]["gone"] = True
+    assert problems(sick)[0] == {
+        "level": "error",
+        "what": f"the newest verified backup, {sick['newest_set']['set']}, is not there any more",
+        "type": "sudo systemctl start memory-backup.service",
+    }
 
 
 def test_what_was_not_read_is_not_called_a_failure() -> None:

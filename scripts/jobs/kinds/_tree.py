@@ -18,7 +18,6 @@ from store import printable
 
 import census
 import job
-import pieces
 import takeover
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ PAUSE: Final = 0.5
 TICK: Final = 50_000_000
 """Nanoseconds: two changes closer together than the kernel's clock ticks bear the same time."""
 
-DEPTH: Final = 30
 NAMED: Final = 20
 """Left-out files that are named; the others are only counted."""
 
@@ -84,11 +82,6 @@ def require_plain(path: str) -> None:
         raise job.JobError(f"{printable(os.path.basename(path))} is a link, or no plain file")
 
 
-def not_aside(name: str) -> bool:
-    """Whether a name at the top of a part's directory is the agent's own, and not what a restore has put there."""
-    return not name.startswith((pieces.ASIDE, pieces.STAGING))
-
-
 def listing(directory: int, limit: census.Limit, wanted: Callable[[str], bool] = lambda _: True) -> Listing:
     """List ``directory``; ``wanted`` is asked about each name at the top. Raises JobError, OSError."""
     found = Listing()
@@ -97,8 +90,8 @@ def listing(directory: int, limit: census.Limit, wanted: Callable[[str], bool] =
 
 
 def _list(directory: int, prefix: str, found: Listing, limit: census.Limit, wanted: Callable[[str], bool]) -> None:
-    if prefix.count("/") > DEPTH:
-        raise job.JobError(f"{printable(prefix, 200)} lies deeper than {DEPTH} directories")
+    if prefix.count("/") >= takeover.DEEPEST:
+        raise job.JobError(f"{printable(prefix, 200)} lies more than {takeover.DEEPEST} directories deep")
     for name in os.listdir(directory):
         if not wanted(name):
             continue

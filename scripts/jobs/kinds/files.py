@@ -16,6 +16,7 @@ from store import printable
 import census
 import claims
 import job
+import pieces
 from kinds import _tree
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def snapshot(source: str, target: str, limit: census.Limit) -> dict[str, Any]:
     try:
 
         def listed() -> _tree.Listing:
-            return _tree.listing(directory, limit, (lambda name: name == only) if only else _tree.not_aside)
+            return _tree.listing(directory, limit, (lambda name: name == only) if only else pieces.is_agents)
 
         found, digest = _copy(directory, into, target, listed, limit)
         if only and not found.files:
