@@ -243,6 +243,8 @@ def test_purge_wants_the_path_typed(memops_server: Server) -> None:
         "nothing was changed" in memops(server, "uninstall", "--purge", tty=True, input="/srv/agent\n", code=3).stdout
     )
     assert status(server)["problems"] == []
+    server.sh("mkdir /srv/agent/before-restore-2026-01-01T000000Z", user="agent")
+    server.sh("echo a fact >/srv/agent/before-restore-2026-01-01T000000Z/memory.db", user="agent")
     memops(server, "uninstall", "--purge", tty=True, input=f"{DB}\n")
     assert not server.exists("/srv/agent")
     assert not server.exists("/srv/backup")
