@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from store import printable
 
+import census
 import claims
 import job
 import kinds
@@ -21,8 +22,6 @@ import kinds
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
-
-    import census
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,16 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
 def chosen(options: argparse.Namespace) -> list[Part]:
     """The further parts that a job was given."""
     return [Part(*words) for words in options.part]
+
+
+def copying(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """Read the command line of a job that copies into the incoming directory, and set the mask of its files."""
+    parser.add_argument("--incoming", required=True, help="the directory for the copies")
+    parser.add_argument("--state", required=True, help="the directory for the run record")
+    parser.add_argument("--deadline", type=float, default=census.DEADLINE, help="seconds this may take")
+    add_argument(parser)
+    os.umask(0o007)  # the sealing half reads, and removes, as the directory's group
+    return parser.parse_args(argv)
 
 
 def empty(directory: int, name: str) -> None:

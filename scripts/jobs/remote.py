@@ -41,15 +41,9 @@ def fetch(incoming: str, further: Sequence[parts.Part], limit: census.Limit) -> 
 def main(argv: list[str] | None = None) -> int:
     """Read the command line, fetch the parts, return the exit code."""
     parser = argparse.ArgumentParser(description="Copy what servers keep into the incoming directory of a backup.")
-    parser.add_argument("--incoming", required=True, help="the directory for the copies")
-    parser.add_argument("--state", required=True, help="the directory for the run record")
-    parser.add_argument("--deadline", type=float, default=census.DEADLINE, help="seconds this may take")
-    parts.add_argument(parser)
-    options = parser.parse_args(argv)
-    os.umask(0o007)  # the sealing half reads, and removes, as the directory's group
+    options = parts.copying(parser, argv)
     limit = census.Limit(options.deadline)
-    further = parts.chosen(options)
-    return job.run("remote", options.state, lambda: fetch(options.incoming, further, limit))
+    return job.run("remote", options.state, lambda: fetch(options.incoming, parts.chosen(options), limit))
 
 
 if __name__ == "__main__":

@@ -67,14 +67,8 @@ def main(argv: list[str] | None = None) -> int:
     """Read the command line, take the snapshot, return the exit code."""
     parser = argparse.ArgumentParser(description="Copy a memory store into the incoming directory of its backups.")
     parser.add_argument("--store", required=True, help="the database file")
-    parser.add_argument("--incoming", required=True, help="the directory for the copy; emptied first")
-    parser.add_argument("--state", required=True, help="the directory for the run record")
-    parser.add_argument("--deadline", type=float, default=census.DEADLINE, help="seconds this may take")
-    parts.add_argument(parser)
-    options = parser.parse_args(argv)
-    os.umask(0o007)  # the sealing half reads, and removes, as the directory's group
-    limit = census.Limit(options.deadline)
-    further = parts.chosen(options)
+    options = parts.copying(parser, argv)
+    limit, further = census.Limit(options.deadline), parts.chosen(options)
     return job.run("snapshot", options.state, lambda: snapshot(options.store, options.incoming, further, limit))
 
 

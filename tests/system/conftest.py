@@ -83,3 +83,11 @@ def memops_server(suite: str) -> Iterator[Server]:
     """A server with the command on PATH and nothing else of memops; from a prepared layer, so it is there at once."""
     with Server(suite, images.with_command(suite)) as booted:
         yield booted
+
+
+@pytest.fixture
+def without_namespaces(suite: str) -> Iterator[Server]:
+    """A server, with the command, on which systemd cannot give a service namespaces, as in some containers."""
+    forbidden = "--system-call-filter=~unshare mount_setattr open_tree move_mount"
+    with Server(suite, images.with_command(suite), (forbidden,)) as booted:
+        yield booted

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
-from system import images
 from system.machine import DB, add_facts, ids, memops, sets, status
-from system.server import Server
 from system.test_install import make_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from system.server import Server
 
 ALTERNATE = True  # each test on one Debian, all on both in the long form
 
@@ -106,14 +102,6 @@ def test_no_apt_no_journal_and_a_strangers_broken_unit(memops_server: Server) ->
     server.run("mv", DB, f"{DB}.away")
     server.run("systemctl", "start", "memory-prune.service", check=False)
     assert "the store is not there" in memops(server, "status").stdout
-
-
-@pytest.fixture
-def without_namespaces(suite: str) -> Iterator[Server]:
-    """A server on which systemd cannot give a service namespaces, as in some containers."""
-    forbidden = "--system-call-filter=~unshare mount_setattr open_tree move_mount"
-    with Server(suite, images.with_command(suite), (forbidden,)) as booted:
-        yield booted
 
 
 def test_a_container_without_namespaces(without_namespaces: Server) -> None:

@@ -7,9 +7,6 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-import pytest
-
-from system import images
 from system.machine import DB, add_facts, ids, memops, sets, status
 from system.restore_server import (
     HISTORY,
@@ -24,11 +21,10 @@ from system.restore_server import (
     untouched,
     with_parts,
 )
-from system.server import Server
 from system.test_sets import back_date, change_a_byte
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from system.server import Server
 
 ALTERNATE = True  # each test on one Debian, all on both in the long form
 
@@ -194,13 +190,6 @@ def test_a_job_that_runs_is_waited_for_and_two_restores_keep_apart(memops_server
     server.wait_until(lambda: "is back" in server.read("/root/said"), timeout=60)
     assert ids(server) == {"then"}
     assert len(sets(server)) == 3
-
-
-@pytest.fixture
-def without_namespaces(suite: str) -> Iterator[Server]:
-    forbidden = "--system-call-filter=~unshare mount_setattr open_tree move_mount"
-    with Server(suite, images.with_command(suite), (forbidden,)) as booted:
-        yield booted
 
 
 def test_where_services_get_no_namespaces(without_namespaces: Server) -> None:

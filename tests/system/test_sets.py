@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import re
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from system import images
 from system.machine import DB, add_facts, memops, sets, status
-from system.server import Server
 from system.test_install import make_store
+
+if TYPE_CHECKING:
+    from system.server import Server
 
 ALTERNATE = True  # each test on one Debian, all on both in the long form
 DIRECTORY = "/srv/backup/default"
@@ -322,18 +323,16 @@ def test_sets_of_more_than_one_part(memops_server: Server) -> None:
     assert "notes/deep/2.md is missing" in memops(server, "sets", "verify", name, code=1).stdout
 
 
-def test_a_machine_without_namespaces(suite: str) -> None:
-    with Server(
-        suite, images.with_command(suite), ["--system-call-filter=~unshare mount_setattr open_tree move_mount"]
-    ) as server:
-        memops(server, "install")
-        memops(server, "backup")
-        before = digests(server)
-        memops(server, "sets", "verify", "--all")
-        assert digests(server) == before
-        assert all(each["ok"] for each in listed(server))
-        memops(server, "drill")
-        assert len(sets(server)) == 2
+def test_a_machine_without_namespaces(without_namespaces: Server) -> None:
+    server = without_namespaces
+    memops(server, "install")
+    memops(server, "backup")
+    before = digests(server)
+    memops(server, "sets", "verify", "--all")
+    assert digests(server) == before
+    assert all(each["ok"] for each in listed(server))
+    memops(server, "drill")
+    assert len(sets(server)) == 2
 
 
 def test_the_walls_of_those_who_open_sets(memops_server: Server) -> None:

@@ -16,3 +16,10 @@ def limit():
     yield census.Limit(60)
     for number, handler in handlers.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture
+def target(tmp_path):
+    """An empty directory for a copy."""
+    (tmp_path / "copy").mkdir()
+    return tmp_path / "copy"

@@ -41,12 +41,6 @@ def source(tmp_path):
     return top
 
 
-@pytest.fixture
-def target(tmp_path):
-    (tmp_path / "copy").mkdir()
-    return tmp_path / "copy"
-
-
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     monkeypatch.setattr(_tree, "PAUSE", 0)

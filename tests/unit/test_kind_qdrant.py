@@ -55,12 +55,6 @@ def source(tmp_path):
     return fill(tmp_path / "qdrant", {"mem0": [7, 300, 1 << 63, ID], "mem0_entities": [1], "mem0migrations": [2]})
 
 
-@pytest.fixture
-def target(tmp_path):
-    (tmp_path / "copy").mkdir()
-    return tmp_path / "copy"
-
-
 def change(directory, statement, *values, name="mem0"):
     path = directory / "collection" / name / "storage.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:

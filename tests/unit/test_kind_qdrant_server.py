@@ -35,12 +35,6 @@ def put(fake, name, count, first=1):
     points.update({n: {"id": n, "vector": [n], "payload": {"n": n}} for n in range(first, first + count)})
 
 
-@pytest.fixture
-def target(tmp_path):
-    (tmp_path / "copy").mkdir()
-    return tmp_path / "copy"
-
-
 def left(fake):
     """Snapshots that stay on the server."""
     return [name for each in fake.snapshots.values() for name in each]

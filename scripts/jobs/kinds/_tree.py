@@ -183,6 +183,40 @@ def empty(directory: int, path: str) -> None:
             os.unlink(below)
 
 
+def until_still(
+    source: int,
+    into: int,
+    target: str,
+    listed: Callable[[], Listing],
+    refuse: Callable[[str, bytes], None],
+    limit: census.Limit,
+    first: Callable[[], Any] = lambda: None,
+) -> tuple[Listing, str, Any]:
+    """Copy what ``listed`` finds below ``source`` until nothing of it changed meanwhile.
+
+    ``first`` runs before each copy, with ``target`` (opened as ``into``) empty. Returns what was copied, its sum, and
+    what ``first`` returned. Raises JobError where it never keeps still, or where ``refuse`` does.
+    """
+    changed = ""
+    for attempt in range(TRIES):
+        if attempt:
+            time.sleep(PAUSE)
+            empty(into, target)
+        before = steady(listed, limit)
+        other = first()
+        changed, whole = copy(source, into, before, limit, refuse)
+        after = listed()
+        if not changed and before == after:
+            return before, whole, other
+        changed = changed or different(before, after)
+        limit.check()
+    raise restless(changed)
+
+
+def nothing_refused(_path: str, _head: bytes) -> None:
+    """Take every file."""
+
+
 def different(before: Listing, after: Listing) -> str:
     """A file that is in one listing as it is not in the other, or what else differs."""
     return min((path for path, _ in before.files.items() ^ after.files.items()), default="the list of directories")

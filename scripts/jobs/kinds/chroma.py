@@ -11,7 +11,6 @@ import contextlib
 import os
 import re
 import sqlite3
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 import store
@@ -45,20 +44,10 @@ def snapshot(source: str, target: str, limit: census.Limit) -> dict[str, Any]:
         def listed() -> _tree.Listing:
             return _tree.listing(top, limit, lambda name: SEGMENT.fullmatch(name) is not None)
 
-        changed = ""
-        for attempt in range(_tree.TRIES):
-            if attempt:
-                time.sleep(_tree.PAUSE)
-                _tree.empty(into, target)
-            before = _tree.steady(listed, limit)
-            database = sqlite.copy_database(path, os.path.join(target, DATABASE), limit)
-            changed, digest = _tree.copy(top, into, before, limit, lambda _path, _head: None)
-            after = listed()
-            if not changed and before == after:
-                break
-            changed = changed or _tree.different(before, after)
-        else:
-            raise _tree.restless(changed)
+        def first() -> dict[str, Any]:
+            return sqlite.copy_database(path, os.path.join(target, DATABASE), limit)
+
+        before, digest, database = _tree.until_still(top, into, target, listed, _tree.nothing_refused, limit, first)
     finally:
         os.close(top)
         os.close(into)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from store import printable
@@ -20,7 +19,7 @@ import pieces
 from kinds import _tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 MAGIC: Final = b"SQLite format 3\0"
 
@@ -34,7 +33,7 @@ def snapshot(source: str, target: str, limit: census.Limit) -> dict[str, Any]:
         def listed() -> _tree.Listing:
             return _tree.listing(directory, limit, (lambda name: name == only) if only else pieces.is_agents)
 
-        found, digest = _copy(directory, into, target, listed, limit)
+        found, digest, _ = _tree.until_still(directory, into, target, listed, _refuse_database, limit)
         if only and not found.files:
             raise job.JobError(f"{printable(only)} is not a plain file, or is gone")
         return {
@@ -61,25 +60,6 @@ def _open(source: str) -> tuple[int, str]:
     if not stat.S_ISREG(status.st_mode):
         raise job.JobError(f"{printable(source, 200)} is neither a plain file nor a directory")
     return os.open(os.path.dirname(source), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), os.path.basename(source)
-
-
-def _copy(
-    source: int, into: int, target: str, listed: Callable[[], _tree.Listing], limit: census.Limit
-) -> tuple[_tree.Listing, str]:
-    """Copy what ``listed`` finds below ``source`` until nothing of it changed meanwhile: what that was, and its sum."""
-    changed = ""
-    for attempt in range(_tree.TRIES):
-        if attempt:
-            time.sleep(_tree.PAUSE)
-            _tree.empty(into, target)
-        before = _tree.steady(listed, limit)
-        changed, digest = _tree.copy(source, into, before, limit, _refuse_database)
-        after = listed()
-        if not changed and before == after:
-            return before, digest
-        changed = changed or _tree.different(before, after)
-        limit.check()
-    raise _tree.restless(changed)
 
 
 def _refuse_database(path: str, head: bytes) -> None:
