@@ -7,10 +7,9 @@ the store's directory bound to the same place as for the nightly jobs, and the m
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memops import host
+from memops import assets, host
 from memops.errors import MemopsError
 
 if TYPE_CHECKING:
@@ -19,13 +18,18 @@ if TYPE_CHECKING:
     from memops.settings import Store
 
 _DRIVER = """
-import json as _json
+import json, sqlite3, sys, types
+for name, source in json.loads({sources!r}).items():
+    module = types.ModuleType(name)
+    sys.modules[name] = module
+    exec(compile(source, name + ".py", "exec"), module.__dict__)
 try:
-    _answer = {{"value": {function}(*_json.loads({arguments!r}))}}
-except (sqlite3.Error, OSError, StoreError) as _error:
-    _answer = {{"error": str(_error)}}
-print(_json.dumps(_answer))
+    answer = {{"value": module.{function}(*json.loads({arguments!r}))}}
+except (sqlite3.Error, OSError, sys.modules["store"].StoreError) as error:
+    answer = {{"error": str(error)}}
+print(json.dumps(answer))
 """
+"""The library need not be installed yet, so the modules come with the question; the last one is asked."""
 
 
 WALLS = (
@@ -54,12 +58,14 @@ def has_namespaces() -> bool:
 
 
 def call(store: Store, function: str, *arguments: str) -> Any:
-    """Call a function of store.py with the database's path and ``arguments``, and return its answer.
+    """Call a function of shape.py with the database's path and ``arguments``, and return its answer.
 
     Raises MemopsError with the reason when the function or the start of the process fails.
     """
-    source = Path(__file__).with_name("store.py").read_text(encoding="utf-8")
-    script = source + _DRIVER.format(function=function, arguments=json.dumps([store.seen_db, *arguments]))
+    jobs = assets.jobs()
+    sources = json.dumps({name: jobs[f"{name}.py"] for name in ("store", "shape")})
+    words = json.dumps([store.seen_db, *arguments])
+    script = _DRIVER.format(sources=sources, function=function, arguments=words)
     ran = run(store, "/usr/bin/python3", "-I", "-", stdin=script)
     try:
         answer = json.loads(ran.out)

@@ -237,6 +237,12 @@ def _writes(files: Mapping[str, File], seen: Observed) -> list[WriteFile | Remov
     return steps
 
 
+_INDEX = {
+    "memory_confirmed": "an index on confirmed_at of live facts",
+    "memory_confirmed_odd": "an index on confirmed_at where it is no date",
+}
+
+
 def _store_steps(facts: Facts) -> list[Step]:
     store, found = facts.store, facts.found
     if found["kind"] == "missing":
@@ -245,7 +251,8 @@ def _store_steps(facts: Facts) -> list[Step]:
     if not found["live_view"]:
         steps.append(ChangeSchema(store, "the view live_memory", sql("view", store), 'DROP VIEW "live_memory"'))
     for name, column in INDEXES.items():
-        if column not in found["indexed"]:
+        if column not in found["indexed"] if column else name not in found["indexes"]:
             add = sql("index", store, name=name, column=column)
-            steps.append(ChangeSchema(store, f"an index on {column}", add, f'DROP INDEX "{name}"'))
+            what = f"an index on {column}" if column else _INDEX[name]
+            steps.append(ChangeSchema(store, what, add, f'DROP INDEX "{name}"'))
     return steps

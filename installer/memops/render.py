@@ -22,8 +22,16 @@ COMPLETION = "/etc/bash_completion.d/memops"
 MAN_PAGE = "/usr/local/share/man/man8/memops.8"
 SYSUSERS = "/etc/sysusers.d/memops.conf"
 METRICS_UNITS = ("memory-metrics.service", "memory-metrics.timer")
-INDEXES = {"memory_expires": "expires_at", "memory_superseded": "superseded_by"}
-"""The indexes every store needs: name → column."""
+INDEXES = {
+    "memory_expires": "expires_at",
+    "memory_superseded": "superseded_by",
+    "memory_confirmed": "",
+    "memory_confirmed_odd": "",
+}
+"""The indexes every store needs: name → column, where any index that begins with it will do."""
+
+STORE_SQL = ("schema", "prune")
+"""The SQL files of each store in /etc/memops/STORE: sql/NAME.sql.j2."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +134,7 @@ def store_files(store: Store) -> dict[str, File]:
     if store.ping:
         name = f"{store.ping_unit}.service"
         files[f"{UNIT_DIRECTORY}/{name}"] = template("memory-ping@.service.j2", store=store, lib=LIBRARY)
-    files |= {f"/etc/memops/{store.name}/{name}.sql": sql(name, store) for name in ("schema", "prune")}
+    files |= {f"/etc/memops/{store.name}/{name}.sql": sql(name, store) for name in STORE_SQL}
     return {path: File(text, store=store.name) for path, text in sorted(files.items())}
 
 

@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import sqlite3
 import sys
 import time
@@ -24,6 +23,7 @@ import store
 import gate
 import guard
 import job
+from sections import read_sections
 
 LOCK_SECONDS: Final = 0.02
 """How long a transaction should hold the write lock."""
@@ -37,6 +37,9 @@ WAIT_SECONDS: Final = 30
 BATCH_SECONDS: Final = 60
 """A transaction that takes longer is given up: the store has a trigger that does not end."""
 
+SECTIONS: Final = ("prepare", "guard", "batch", "report")
+"""Those of prune.sql."""
+
 Counts = dict[str, Any]
 
 
@@ -49,24 +52,6 @@ class Watch:
     def __call__(self) -> bool:
         """Whether to interrupt."""
         return time.monotonic() > self.until or bool(self.stop)
-
-
-def read_sections(path: str) -> dict[str, list[str]]:
-    """The statements of prune.sql by section. Raises JobError when the file is not whole."""
-    found: dict[str, list[str]] = {}
-    section = statement = ""
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            if marker := re.fullmatch(r"-- \[(\w+)\]\n", line):
-                section, statement = marker[1], ""
-            elif not line.startswith("."):
-                statement += line
-                if sqlite3.complete_statement(statement):
-                    found.setdefault(section, []).append(statement)
-                    statement = ""
-    if not {"prepare", "guard", "batch", "report"} <= set(found) or len(found["batch"]) < 3:
-        raise job.JobError(f"{path} is not a whole prune.sql; write it again with: memops install")
-    return found
 
 
 def one_row(connection: sqlite3.Connection, statements: list[str]) -> Counts:
@@ -204,7 +189,7 @@ def prune(arguments: argparse.Namespace) -> job.Outcome:
 
 def prune_store(arguments: argparse.Namespace, watch: Watch) -> job.Outcome:
     """Open the store and do it. Raises JobError, sqlite3.Error, OSError."""
-    sections = read_sections(arguments.sql)
+    sections = read_sections(arguments.sql, SECTIONS)
     mode = guard.read_mode(arguments.mode_file, time.time())
     try:
         with contextlib.closing(store.connect(arguments.store, timeout=WAIT_SECONDS)) as connection:
@@ -222,7 +207,7 @@ def prune_store(arguments: argparse.Namespace, watch: Watch) -> job.Outcome:
 def show(arguments: argparse.Namespace) -> int:
     """Print what a run would do as JSON, from a store opened read-only: each doomed or kept row, or the counts."""
     try:
-        sections = read_sections(arguments.sql)
+        sections = read_sections(arguments.sql, SECTIONS)
         with contextlib.closing(store.connect(arguments.store, readonly=True)) as connection:
             connection.execute("PRAGMA query_only = OFF")  # it would forbid temporary tables too
             connection.text_factory = lambda text: text.decode(errors="backslashreplace")

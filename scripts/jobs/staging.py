@@ -20,6 +20,7 @@ import census
 import job
 import kinds
 import parts
+import shape
 import takeover
 from pieces import ASIDE, STAGING, Piece, Place, Task, sync, tree
 
@@ -166,7 +167,7 @@ def header_mode(path: str) -> str:
 
 
 def _set_journal_mode(path: str, wanted: str) -> None:
-    if wanted == "wal" and header_mode(path) == "delete" and store.set_journal_mode(path, "wal") != "wal":
+    if wanted == "wal" and header_mode(path) == "delete" and shape.set_journal_mode(path, "wal") != "wal":
         raise job.JobError(f"{os.path.basename(path)} could not be switched to WAL, in which it was")
 
 

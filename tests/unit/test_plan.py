@@ -29,7 +29,13 @@ from memops.steps import (
 
 STORE = Store()
 STORES = {"default": STORE}
-HEALTHY = {"kind": "store", "journal_mode": "wal", "live_view": True, "indexed": ["expires_at", "superseded_by"]}
+HEALTHY = {
+    "kind": "store",
+    "journal_mode": "wal",
+    "live_view": True,
+    "indexed": ["expires_at", "superseded_by"],
+    "indexes": list(render.INDEXES),
+}
 FRESH = Facts(STORE, {"agent": "-"})
 THERE = Facts(STORE, {}, HEALTHY)
 USERS = {"root": 0, "agent": 997}
@@ -106,11 +112,15 @@ def test_a_half_installation_is_finished() -> None:
 
 
 def test_what_a_store_lacks_is_added_and_nothing_else() -> None:
-    bare = replace(THERE, found=HEALTHY | {"live_view": False, "indexed": ["expires_at"], "journal_mode": "delete"})
+    bare = replace(
+        THERE, found=HEALTHY | {"live_view": False, "indexed": ["expires_at"], "indexes": [], "journal_mode": "delete"}
+    )
     steps = [s for s in make_plan(bare, STORES, FILES, installed()) if isinstance(s, ChangeSchema | SwitchToWal)]
     assert [s.title for s in steps] == [
         "add the view live_memory to /srv/agent/memory.db",
         "add an index on superseded_by to /srv/agent/memory.db",
+        "add an index on confirmed_at of live facts to /srv/agent/memory.db",
+        "add an index on confirmed_at where it is no date to /srv/agent/memory.db",
         "switch /srv/agent/memory.db to WAL (it was: delete)",
     ]
 

@@ -18,6 +18,7 @@ import pytest
 import guard
 import job
 import prune
+from sections import read_sections
 from unit.prune_model import FUTURE, NEW, OLD, PAST, Row, ids, make_chain, make_sql, make_store, query
 from unit.test_prune_policy import run_service
 
@@ -171,7 +172,7 @@ def listed(path: Path, sql: Path, writer) -> tuple[sqlite3.Connection, list[str]
     """A connection that has listed the doomed rows, ready to delete them."""
     connection = writer(path)
     connection.execute("PRAGMA foreign_keys = ON")
-    sections = prune.read_sections(str(sql))
+    sections = read_sections(str(sql), prune.SECTIONS)
     return connection, sections["batch"], prune.prepare(connection, sections)["doomed"]
 
 
@@ -203,7 +204,7 @@ def test_a_row_that_something_new_points_at_stays(tmp_path: Path, sql: Path, wri
     )
     prune.delete_range(connection, batch, 1, total)
     assert ids(path) == {"dead", "new"}
-    report = prune.one_row(connection, prune.read_sections(str(sql))["report"])
+    report = prune.one_row(connection, read_sections(str(sql), prune.SECTIONS)["report"])
     assert (report["expired"], report["refused"]) == (1, 0)
 
 
@@ -293,7 +294,7 @@ def test_a_missing_store_and_half_a_policy(tmp_path: Path, sql: Path, lib: Path)
     assert not (tmp_path / "none.db").exists()
     path = make_store(tmp_path / "memory.db", [Row("dead", expires_at=PAST)])
     sql.write_text(sql.read_text()[:-1500])
-    with pytest.raises(job.JobError, match=r"not a whole prune\.sql"):
+    with pytest.raises(job.JobError, match=r"prune\.sql is not whole"):
         run_service(path, sql)
 
 

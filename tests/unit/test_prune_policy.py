@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import prune
+from sections import read_sections
 from unit.prune_model import (
     FUTURE,
     NEW,
@@ -116,7 +117,7 @@ def test_both_ways_delete_what_the_model_says(rows: list[Row], history_from: str
 @pytest.fixture(scope="module")
 def doubtful_view(tmp_path_factory: pytest.TempPathFactory):
     path = make_store(tmp_path_factory.mktemp("dates") / "memory.db", [Row("a", created_at=NEW)])
-    sections = prune.read_sections(str(make_sql(path.with_suffix(".sql"))))
+    sections = read_sections(str(make_sql(path.with_suffix(".sql"))), prune.SECTIONS)
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA synchronous = OFF")
     prune.prepare(connection, sections)
@@ -213,7 +214,7 @@ def test_pointers_compare_as_foreign_keys_do(tmp_path: Path) -> None:
 
 def test_foreign_keys_come_first_and_are_read_back(tmp_path: Path) -> None:
     path, sql = make_store(tmp_path / "memory.db", [Row("a", expires_at=PAST)]), make_sql(tmp_path / "prune.sql")
-    assert prune.read_sections(str(sql))["prepare"][0].strip() == "PRAGMA foreign_keys = ON;"
+    assert read_sections(str(sql), prune.SECTIONS)["prepare"][0].strip() == "PRAGMA foreign_keys = ON;"
     with sql.open() as script:  # void inside a transaction
         shell = subprocess.run(["sqlite3", "-cmd", "BEGIN", str(path)], stdin=script, capture_output=True, text=True)
     assert shell.returncode == 1

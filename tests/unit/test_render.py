@@ -14,6 +14,7 @@ import jinja2
 import pytest
 from hypothesis import given
 
+import shape
 from memops import render
 from memops.settings import Store
 from unit.test_settings import ALLOWED
@@ -113,12 +114,11 @@ def test_sql_quoting_is_sqlites(name: str) -> None:
 
 
 def test_the_schema_makes_what_describe_calls_a_store(tmp_path) -> None:
-    from memops import store
-
     path = str(tmp_path / "memory.db")
-    store.create(path, render.sql("schema", Store()))
-    found = store.describe(path)
+    shape.create(path, render.sql("schema", Store()))
+    found = shape.describe(path)
     assert (found["kind"], found["missing_columns"], found["why_not"], found["rows"]) == ("store", [], None, 0)
     assert found["live_view"]
-    assert set(render.INDEXES.values()) <= set(found["indexed"])
+    assert set(render.INDEXES) <= set(found["indexes"])
+    assert {column for column in render.INDEXES.values() if column} <= set(found["indexed"])
     assert (tmp_path / "memory.db").stat().st_mode & 0o777 == 0o600

@@ -1,4 +1,4 @@
-"""store.py: connections with every pragma right, and what it says of files that are no stores."""
+"""store.py and shape.py: connections with every pragma right, and what is said of files that are no stores."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import shape
 from memops import store
 
 EIGHT = (
@@ -19,7 +20,7 @@ EIGHT = (
 @pytest.fixture
 def db(tmp_path) -> str:
     path = str(tmp_path / "memory.db")
-    store.create(path, EIGHT + ";")
+    shape.create(path, EIGHT + ";")
     return path
 
 
@@ -50,19 +51,19 @@ def test_a_missing_store_is_never_made(tmp_path) -> None:
 
 def test_odd_names_are_names(tmp_path) -> None:
     path = str(tmp_path / "a ?mode=memory#%41&ü.db")
-    store.create(path, EIGHT + ";")
+    shape.create(path, EIGHT + ";")
     assert Path(path).exists()
-    assert store.describe(path)["kind"] == "store"
+    assert shape.describe(path)["kind"] == "store"
 
 
 def test_create_keeps_what_is_there_and_leaves_no_half(tmp_path) -> None:
     path = tmp_path / "memory.db"
     with pytest.raises(sqlite3.OperationalError):
-        store.create(str(path), "CREATE TABLE a (x); CREATE NONSENSE;")
+        shape.create(str(path), "CREATE TABLE a (x); CREATE NONSENSE;")
     assert list(tmp_path.iterdir()) == []
     path.write_text("mine")
     with pytest.raises(FileExistsError):
-        store.create(str(path), EIGHT + ";")
+        shape.create(str(path), EIGHT + ";")
     assert path.read_text() == "mine"
 
 
@@ -75,12 +76,12 @@ def test_what_describe_says(tmp_path, db: str) -> None:
             connection.close()
         elif data is not None:
             path.write_bytes(data)
-        return store.describe(str(path))
+        return shape.describe(str(path))
 
     assert of("nothing")["kind"] == "missing"
     assert of("text", data=b"hello, this is no database at all")["kind"] == "not sqlite"
     assert of("empty", data=b"")["kind"] == "empty"
-    assert store.describe(str(tmp_path))["kind"] == "not a file"
+    assert shape.describe(str(tmp_path))["kind"] == "not a file"
     assert of("other", "CREATE TABLE notes (x)") | {} == {
         **of("other"),
         "kind": "other",
@@ -101,7 +102,7 @@ def test_what_describe_says(tmp_path, db: str) -> None:
     assert "WITHOUT ROWID" in of("norowid", EIGHT + " WITHOUT ROWID")["why_not"]
     assert "primary key" in of("key", EIGHT.replace("id TEXT PRIMARY KEY", "id TEXT, n INTEGER PRIMARY KEY"))["why_not"]
     assert "view" in of("view", "CREATE VIEW memory AS SELECT 1 AS id")["why_not"]
-    whole = store.describe(db)
+    whole = shape.describe(db)
     assert (whole["kind"], whole["why_not"], whole["live_view"], whole["journal_mode"]) == (
         "store",
         None,
@@ -110,6 +111,7 @@ def test_what_describe_says(tmp_path, db: str) -> None:
     )
     # The unique index of the primary key leads with id only.
     assert whole["indexed"] == ["id"]
+    assert whole["indexes"] == ["sqlite_autoindex_memory_1"]
 
 
 def test_describing_changes_nothing(db: str) -> None:
@@ -117,18 +119,18 @@ def test_describing_changes_nothing(db: str) -> None:
         return Path(db).stat().st_mtime_ns, Path(db).read_bytes(), set(Path(db).parent.iterdir())
 
     before = state()
-    store.describe(db)
+    shape.describe(db)
     assert state() == before
 
 
 def test_the_journal_mode_is_what_the_store_says(db: str) -> None:
-    assert store.set_journal_mode(db, "wal") == "wal"
-    assert store.describe(db)["journal_mode"] == "wal"
+    assert shape.set_journal_mode(db, "wal") == "wal"
+    assert shape.describe(db)["journal_mode"] == "wal"
     holder = sqlite3.connect(db)
     try:
         holder.execute("SELECT * FROM memory").fetchall()
         holder.execute("BEGIN IMMEDIATE")
-        assert store.set_journal_mode(db, "delete") == "wal"
+        assert shape.set_journal_mode(db, "delete") == "wal"
     finally:
         holder.close()
 

@@ -1,0 +1,167 @@
+"""What a database is as a memory store, making one, and changing its schema; the owner's half of an installation.
+
+Standard library only. The installer hands this file and store.py to the system's python3 (see owner.py), since the
+library need not be installed yet.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from typing import Any, Final
+
+from store import COLUMNS, connect
+
+CHANGE_LOG_COLUMNS: Final = frozenset({"memory_id", "old_memory", "new_memory", "event"})
+"""What marks mem0's ``history`` table: a log of changes, whose rows are not memories."""
+
+
+def create(path: str, schema: str) -> None:
+    """Make an empty store from ``schema`` (SQL text), mode 0600.
+
+    Raises FileExistsError when something is there, and leaves nothing behind when the schema fails.
+    """
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    try:
+        connection = connect(path)
+        try:
+            connection.executescript("BEGIN;\n" + schema + "\nCOMMIT;")
+        finally:
+            connection.close()
+    except BaseException:
+        os.unlink(path)
+        raise
+
+
+def change_schema(path: str, script: str) -> None:
+    """Run ``script`` (SQL text that adds a view or an index) in one transaction."""
+    connection = connect(path, timeout=30)
+    try:
+        connection.executescript("BEGIN IMMEDIATE;\n" + script + "\nCOMMIT;")
+    finally:
+        connection.close()
+
+
+def set_journal_mode(path: str, mode: str) -> str:
+    """Switch to ``mode`` (``wal``, ``delete`` …) and return the mode the store then has, which may be the old one."""
+    connection = connect(path)
+    try:
+        return str(connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()[0])
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise
+        return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
+    finally:
+        connection.close()
+
+
+def describe(path: str, table: str = "memory") -> dict[str, Any]:
+    """Say what is at ``path``, without changing it.
+
+    Returns a dict that JSON can carry. ``kind`` is one of
+
+    - ``missing``: nothing there; ``directory_writable`` says whether a store could be made
+    - ``not a file`` | ``empty`` | ``not sqlite`` | ``unreadable``: with ``why``
+    - ``other``: a database without ``table``; ``tables`` names what it has, ``change_log`` one that looks like mem0's
+    - ``store``: with ``missing_columns``, ``why_not`` (a reason not to look after this table, or null), ``rows``,
+      ``journal_mode``, ``user_version``, ``indexes`` (their names), ``indexed`` (columns that a whole index
+      begins with), ``live_view`` (is it there), ``has_superseded_at``, ``sqlite_version``, ``writable``, ``links``
+    """
+    directory = os.path.dirname(os.path.abspath(path))
+    found: dict[str, Any] = {
+        "path": path,
+        "sqlite_version": sqlite3.sqlite_version,
+        "directory_writable": os.access(directory, os.W_OK | os.X_OK),
+    }
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return {**found, "kind": "missing"}
+    except OSError as error:
+        return {**found, "kind": "unreadable", "why": error.strerror}
+    if not stat.S_ISREG(status.st_mode):
+        return {**found, "kind": "not a file"}
+    found |= {"size": status.st_size, "links": status.st_nlink, "writable": os.access(path, os.W_OK)}
+    if status.st_size == 0:
+        return {**found, "kind": "empty"}
+    try:
+        connection = connect(path, readonly=True)
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            return {**found, "kind": "not sqlite", "why": str(error)}
+        return {**found, "kind": "unreadable", "why": str(error)}
+    try:
+        return {**found, **_shape(connection, table)}
+    except sqlite3.DatabaseError as error:
+        return {**found, "kind": "unreadable", "why": str(error)}
+    finally:
+        connection.close()
+
+
+def _shape(connection: sqlite3.Connection, table: str) -> dict[str, Any]:
+    tables = {
+        str(name): (str(kind), str(sql or ""))
+        for kind, name, sql in connection.execute(
+            "SELECT type, name, sql FROM sqlite_schema"
+            " WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+        )
+    }
+    columns = {name: _columns(connection, name) for name in tables}
+    shape: dict[str, Any] = {
+        "tables": sorted(tables),
+        "change_log": next((n for n, c in columns.items() if c >= CHANGE_LOG_COLUMNS), None),
+        "journal_mode": connection.execute("PRAGMA journal_mode").fetchone()[0],
+        "user_version": connection.execute("PRAGMA user_version").fetchone()[0],
+    }
+    if table not in tables:
+        return {**shape, "kind": "other"}
+    kind, sql = tables[table]
+    indexes = [row[0] for row in connection.execute("SELECT name FROM pragma_index_list(?)", (table,))]
+    indexed = {
+        row[2]
+        for index in connection.execute("SELECT name FROM pragma_index_list(?) WHERE partial = 0", (table,)).fetchall()
+        for row in connection.execute("SELECT * FROM pragma_index_info(?)", index).fetchall()
+        if row[0] == 0
+    }
+    missing = [name for name in COLUMNS if name not in columns[table]]
+    return {
+        **shape,
+        "kind": "store",
+        "missing_columns": missing,
+        "why_not": _why_not(connection, table, kind, sql, columns[table], missing),
+        "indexes": sorted(indexes),
+        "indexed": sorted(name for name in indexed if name),
+        "live_view": tables.get("live_" + table, ("", ""))[0] == "view",
+        "has_superseded_at": "superseded_at" in columns[table],
+        "rows": None if missing else connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0],
+    }
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    try:
+        return {row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}
+    except sqlite3.DatabaseError:  # a virtual table of a module this SQLite lacks, or a view onto nothing
+        return set()
+
+
+def _why_not(
+    connection: sqlite3.Connection, table: str, kind: str, sql: str, columns: set[str], missing: list[str]
+) -> str | None:
+    if kind == "view" or sql.upper().startswith("CREATE VIRTUAL"):
+        return f"{table} is a {'view' if kind == 'view' else 'virtual table'}, not a table"
+    if missing:
+        return None
+    if {"rowid", "_rowid_", "oid"} & {name.lower() for name in columns}:
+        return f"{table} has a column named like SQLite's own rowid"
+    try:
+        connection.execute(f'SELECT rowid FROM "{table}" LIMIT 1')
+    except sqlite3.OperationalError:
+        return f"{table} is a WITHOUT ROWID table"
+    if not connection.execute(
+        "SELECT 1 FROM pragma_table_info(?) WHERE name = 'id' AND pk = 1"
+        " AND (SELECT count(*) FROM pragma_table_info(?) WHERE pk > 0) = 1",
+        (table, table),
+    ).fetchone():
+        return f"the primary key of {table} is not id"
+    return None
