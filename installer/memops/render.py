@@ -13,6 +13,7 @@ import jinja2
 
 from memops import __version__, assets, manual
 from memops.settings import LIBRARY, SETTINGS_FILE, VERSION, Store, as_table
+from memops.store import SOURCES as BUILT_IN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,10 +22,12 @@ UNIT_DIRECTORY = "/etc/systemd/system"
 COMPLETION = "/etc/bash_completion.d/memops"
 MAN_PAGE = "/usr/local/share/man/man8/memops.8"
 SYSUSERS = "/etc/sysusers.d/memops.conf"
+SOURCES = "/etc/memops/sources"
 METRICS_UNITS = ("memory-metrics.service", "memory-metrics.timer")
 INDEXES = {
     "memory_expires": "expires_at",
     "memory_superseded": "superseded_by",
+    "memory_subject": "subject",
     "memory_confirmed": "",
     "memory_confirmed_odd": "",
 }
@@ -164,6 +167,7 @@ def shared_files(stores: Mapping[str, Store], users: Mapping[str, str]) -> dict[
         unit = f"memory-{name}@.service"
         files[f"{UNIT_DIRECTORY}/{unit}"] = File(template(f"{unit}.j2", store=any_store, lib=LIBRARY))
     files |= metrics_files(stores)
+    files[SOURCES] = File(template("sources.j2", rules=BUILT_IN))
     files["/etc/tmpfiles.d/memops.conf"] = File(template("tmpfiles.conf.j2"))
     files[COMPLETION] = File(template("completion.bash.j2"))
     files[MAN_PAGE] = File(manual.page())

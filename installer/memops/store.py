@@ -1,20 +1,66 @@
-"""An agent's memory store: open it with every pragma right, and say what it is.
+"""An agent's memory store: open it with every pragma right; recall, remember and touch facts.
 
-One file, standard library only. memops installs it to /usr/local/lib/memops, where the nightly jobs import it; an agent
-may import or copy it as well. Dates in a store are UTC text, ``YYYY-MM-DD HH:MM:SS``.
+One file of the standard library, and long for that reason: import it (``from memops import store``) or copy it beside
+your agent. memops installs it to /usr/local/lib/memops, where the nightly jobs import it too.
+
+    with store.Memory("/srv/agent/memory.db") as memory:
+        memory.remember("editor", "Uses Helix", source="chat 2026-08-08")
+        print(store.block(memory.recall("editor")))
+
+Dates in a store are UTC text, ``YYYY-MM-DD HH:MM:SS``. Only the store's owner should open it: any other user leaves
+files beside a WAL store that lock its owner out. Remember what a person said, never what a tool or a web page returned.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+import secrets
 import sqlite3
 import stat
-from typing import Final
+import time
+from collections.abc import Iterable, Iterator, Sequence  # noqa: TC003 - one plain list of imports
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 from urllib.parse import quote
 
 COLUMNS: Final = ("id", "subject", "fact", "source", "created_at", "confirmed_at", "expires_at", "superseded_by")
 """The columns every store has; further ones are left alone."""
+
+LONGEST: Final = {"subject": 200, "fact": 10_000, "source": 500}
+"""Characters. A fact is a sentence or two; a document belongs in a file."""
+
+VAGUE: Final = frozenset(
+    ["unknown", "n/a", "na", "none", "null", "nil", "unspecified", "source", "somewhere", "tbd", "todo", "me too", "x"]
+)
+"""Sources that say nothing; neither does one without a letter or digit."""
+
+BATCH: Final = 100
+"""Touched facts that are written together."""
+
+BATCH_SECONDS: Final = 60.0
+"""No touch waits longer than this for the next ``touch`` or ``flush``."""
+
+SOURCES_FILE: Final = "/etc/memops/sources"
+CLASSES: Final = ("person", "agent", "tool", "web", "file", "others", "system", "unknown")
+"""What a source can be; ``others`` is a chat of others."""
+
+SOURCES: Final = """\
+web: http://, https://, www., web, webpage, website, page, browser, fetched, crawled, search, url, wikipedia, article
+others: slack, discord, telegram, whatsapp, irc, email, e-mail, mail, newsletter, issue, pull request, comment, thread
+others: channel, forum, group chat, meeting, transcript, tweet, reddit
+tool: tool, command, output, stdout, stderr, shell, api, mcp, log, logs, task, exit code, script, plugin
+file: file, document, pdf, readme, notes, repo, repository, commit, config, .md, .txt, .json, .toml, .yaml
+file: ~/, ./, /etc/, /home/, /srv/, /var/, /usr/, /opt/, /tmp/, /root/
+system: system, cron, timer, import, imported, migration, migrated, restore, memops
+agent: agent, assistant, model, llm, ai, bot, inferred, inference, guess, guessed, summary, reflection, extracted
+agent: extraction, consolidated, deduced
+person: user, person, human, owner, me, i, my, said, told, asked, chat, conversation, message, dm, call, phone
+person: in person, interview, terminal, typed
+"""
+"""The rules where there is no SOURCES_FILE: a class and its words a line; the first line that fits decides."""
 
 # SQLite opens a store read-only but cannot roll a crashed writer's journal back that way (result code 8).
 _HOT_JOURNAL: Final = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_READONLY_ROLLBACK, sqlite3.SQLITE_READONLY_RECOVERY)
@@ -22,6 +68,14 @@ _HOT_JOURNAL: Final = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_READONLY_ROLLBACK
 
 class StoreError(Exception):
     """The store cannot be used; the text says why in one sentence."""
+
+
+class Refused(StoreError):  # noqa: N818 - a word of the field
+    """What was asked for is not right, and nothing was changed: the text says why, ``hint`` what to do instead."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 def connect(path: str, *, readonly: bool = False, timeout: float = 5.0) -> sqlite3.Connection:
@@ -78,3 +132,466 @@ def printable(text: object, limit: int = 64) -> str:
     """The agent's text as it may appear on a terminal or in the journal: escaped, at most ``limit`` characters."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in str(text))
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+@contextlib.contextmanager
+def writing(connection: sqlite3.Connection) -> Iterator[None]:
+    """A transaction that takes the write lock at its beginning, and leaves nothing behind when it fails."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+# Dates
+
+
+def text_of(moment: datetime) -> str:
+    """A moment as a store has it. A naive one is taken for UTC."""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return aware.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def moment_of(text: object) -> datetime | None:
+    """The moment that a store's text means; None for anything but a real UTC ``YYYY-MM-DD HH:MM:SS``."""
+    try:
+        moment = datetime.strptime(str(text), "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return moment if moment.strftime("%Y-%m-%d %H:%M:%S") == text else None
+
+
+# Where facts come from
+
+
+class Sources:
+    """Rules that tell from its source where a fact comes from."""
+
+    def __init__(self, text: str = SOURCES) -> None:
+        """``text``: a line ``class: words, separated, by commas`` each; blank ones and ``#`` are left out.
+
+        Words are found whole and in any case. Raises StoreError for a line that is no rule.
+        """
+        self._rules: list[tuple[str, re.Pattern[str]]] = []
+        self._known: dict[str, str] = {}
+        for number, line in enumerate(text.splitlines(), 1):
+            if not line.strip() or line.lstrip().startswith("#"):
+                continue
+            name, _, rest = line.partition(":")
+            words = [word.strip() for word in rest.split(",") if word.strip()]
+            if name.strip() not in CLASSES or not words:
+                raise StoreError(f"line {number} of the rules on sources is not CLASS: WORD, WORD ({printable(line)})")
+            self._rules.append((name.strip(), re.compile("|".join(map(_whole, words)), re.IGNORECASE)))
+
+    def class_of(self, source: object, origin: object = None) -> str:
+        """One of CLASSES. What is a person's by its source is so only if the ``origin``, if it has one, is too."""
+        found = self._match(str(source))
+        return found if found != "person" or origin is None else self._match(str(origin))
+
+    def _match(self, source: str) -> str:
+        source = source[:1000]
+        if source not in self._known:
+            if len(self._known) > 10_000:
+                self._known.clear()
+            self._known[source] = next((name for name, words in self._rules if words.search(source)), "unknown")
+        return self._known[source]
+
+
+def _whole(word: str) -> str:
+    """A pattern for a word that is not part of another one."""
+    return (r"(?<!\w)" if word[0].isalnum() else "") + re.escape(word) + (r"(?!\w)" if word[-1].isalnum() else "")
+
+
+def read_sources(path: str = SOURCES_FILE) -> Sources:
+    """The rules in a file, or the built-in ones where there is none. Raises StoreError, OSError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return Sources(file.read(1 << 20))
+    except FileNotFoundError:
+        return Sources()
+    except UnicodeDecodeError:
+        raise StoreError(f"{path} is not UTF-8") from None
+
+
+# What may be stored
+
+
+def require_texts(**texts: object) -> dict[str, str]:
+    """``subject``, ``fact`` and ``source`` (or some of them) as they are stored. Raises Refused."""
+    found = {}
+    for name, value in texts.items():
+        text = value.strip() if isinstance(value, str) else ""
+        if not text:
+            raise Refused(f"the {name} is empty")
+        if len(text) > LONGEST[name]:
+            raise Refused(f"the {name} has {len(text):,} characters, and {LONGEST[name]:,} is the most")
+        odd = next((c for c in text if not _is_text(c, name)), None)
+        if odd is not None:
+            raise Refused(f"the {name} holds the character {printable(odd)}, which is no text")
+        found[name] = text
+    source = found.get("source")
+    if source is not None and (source.lower() in VAGUE or not any(c.isalnum() for c in source)):
+        raise Refused(
+            f"the source {printable(source)!r} does not say where the fact is from, so nobody could check it again",
+            "Say a message, a file or a command output, with its date: 'chat 2026-08-08'",
+        )
+    return found
+
+
+def _is_text(c: str, name: str) -> bool:
+    # Emoji are joined by what is not printable by itself; other invisible characters only hide something.
+    if c.isprintable() or c in "\u200c\u200d" or (name == "fact" and c in "\n\t"):
+        return True
+    return c.isspace() and c > "\x9f" and c not in "\u2028\u2029"
+
+
+_newest_id = 0
+
+
+def new_id() -> str:
+    """An id that sorts by time: ``m_``, eight digits of hundredths of a second since 2020, two at random."""
+    global _newest_id  # noqa: PLW0603 - two ids of one hundredth of a second are in order, too
+    digits = "0123456789abcdefghjkmnpqrstvwxyz"
+    number = int((time.time() - 1_577_836_800) * 100) * 1024 + secrets.randbelow(1024)
+    _newest_id = number = number if number > _newest_id else _newest_id + 1
+    return "m_" + "".join(digits[number >> shift & 31] for shift in range(45, -1, -5))
+
+
+def remember(
+    connection: sqlite3.Connection,
+    subject: str,
+    fact: str,
+    source: str,
+    expires_at: str | None = None,
+    replaces: str | None = None,
+    *,
+    by_person: bool = False,
+) -> str:
+    """Add a fact, inside the caller's transaction, and return its id.
+
+    expires_at: UTC text, or None for a fact without a natural end. replaces: the id of the live fact that this one
+    corrects; it is kept behind the new one, and the new one keeps where that came from, unless ``by_person``: a person
+    says so now. Raises Refused.
+    """
+    texts = require_texts(subject=subject, fact=fact, source=source)
+    if expires_at is not None and (moment_of(expires_at) is None or expires_at <= text_of(datetime.now(UTC))):
+        raise Refused(f"{printable(expires_at)} is not a time to come in UTC, YYYY-MM-DD HH:MM:SS")
+    columns = columns_of(connection)
+    origin = None
+    if replaces is not None:
+        require_replaceable(connection, replaces, expires_at)
+        (own,) = connection.execute("SELECT source FROM memory WHERE id = ?", (replaces,)).fetchone()
+        origin = origins(connection, [replaces])[replaces] or str(own)
+        if origin and not by_person and "origin" not in columns:
+            texts["source"] += f"; first from {origin}"
+    new = next(name for name in iter(new_id, "") if not _there(connection, name))
+    row = {"id": new, **texts, "expires_at": expires_at}
+    if "origin" in columns and not by_person:
+        row["origin"] = origin
+    names = ", ".join(row)
+    connection.execute(f"INSERT INTO memory ({names}) VALUES ({', '.join('?' * len(row))})", tuple(row.values()))
+    if replaces is not None:
+        connection.execute("UPDATE memory SET superseded_by = ? WHERE id = ?", (new, replaces))
+        if "origin" in columns and by_person:  # which a trigger may have set
+            connection.execute("UPDATE memory SET origin = NULL WHERE id = ?", (new,))
+    return new
+
+
+def require_replaceable(connection: sqlite3.Connection, name: str, expires_at: str | None) -> None:
+    """Raise Refused unless a new fact that lasts until ``expires_at`` may take the place of the fact ``name``."""
+    row = connection.execute("SELECT superseded_by, expires_at FROM memory WHERE id = ?", (name,)).fetchone()
+    if row is None:
+        raise Refused(f"there is no fact {printable(name)}")
+    shown, newer = printable(name), printable(row[0])
+    if row[0] is not None:
+        raise Refused(f"{shown} was replaced already, by {newer}", f"Replace that one: {newer}")
+    if row[1] is not None and str(row[1]) <= text_of(datetime.now(UTC)):
+        raise Refused(f"{shown} expired at {printable(row[1])}, so there is nothing to replace", "Remember the new one")
+    if expires_at is not None:
+        require_no_permanent(connection, name)
+
+
+def require_no_permanent(connection: sqlite3.Connection, name: str) -> None:
+    """Raise Refused if a fact without an end is ``name`` or behind it: what ends takes along all that it replaced."""
+    found = connection.execute(
+        "WITH RECURSIVE behind (id) AS"
+        " (SELECT ? UNION SELECT m.id FROM memory AS m JOIN behind ON m.superseded_by = behind.id)"
+        " SELECT m.id FROM behind JOIN memory AS m ON m.id = behind.id WHERE m.expires_at IS NULL LIMIT 1",
+        (name,),
+    ).fetchone()
+    if found:
+        raise Refused(
+            f"{printable(found[0])} has no end, and would be deleted together with a fact that has one",
+            "Store the new fact beside it (without replacing), or without an end",
+        )
+
+
+def columns_of(connection: sqlite3.Connection) -> frozenset[str]:
+    """The columns that this store has."""
+    return frozenset(row[0] for row in connection.execute("SELECT name FROM pragma_table_info('memory')"))
+
+
+def origins(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, str | None]:
+    """Where these facts came from at first, as far as they replaced others: id → source, or None.
+
+    It is in the column ``origin``; in a store without, it is what the chain behind says while it exists.
+    """
+    if "origin" in columns_of(connection):
+        rows: Iterable[tuple[str, str | None]] = (
+            row
+            for at in range(0, len(ids), 500)
+            for part in [ids[at : at + 500]]
+            for row in connection.execute(
+                f"SELECT id, origin FROM memory WHERE id IN ({', '.join('?' * len(part))})", tuple(part)
+            )
+        )
+    else:
+        rows = ((name, _chain_origin(connection, name)) for name in ids)
+    return dict.fromkeys(ids, None) | dict(rows)
+
+
+def _chain_origin(connection: sqlite3.Connection, name: str) -> str | None:
+    """The sources at the far end of the chain behind a fact (of five at most, where it has several)."""
+    (found,) = connection.execute(
+        "WITH RECURSIVE behind (id) AS"
+        " (SELECT ? UNION SELECT m.id FROM memory AS m JOIN behind ON m.superseded_by = behind.id)"
+        " SELECT group_concat(source, '; ') FROM (SELECT m.source FROM behind JOIN memory AS m ON m.id = behind.id"
+        " WHERE m.id <> ? AND NOT EXISTS (SELECT 1 FROM memory AS o WHERE o.superseded_by = m.id) LIMIT 5)",
+        (name, name),
+    ).fetchone()
+    return None if found is None else str(found)
+
+
+def _there(connection: sqlite3.Connection, name: str) -> bool:
+    return connection.execute("SELECT 1 FROM memory WHERE id = ?", (name,)).fetchone() is not None
+
+
+# What an agent uses
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A live fact. Dates are the store's text; ``origin`` is where what it replaced was from; ``kind`` a class."""
+
+    id: str
+    subject: str
+    fact: str
+    source: str
+    confirmed_at: str
+    expires_at: str | None
+    origin: str | None
+    kind: str
+
+    def line(self, now: datetime | None = None) -> str:
+        """The fact for a prompt, in one line, with its age and where it is from."""
+        confirmed = moment_of(self.confirmed_at)
+        days = None if confirmed is None else ((now or datetime.now(UTC)) - confirmed).days
+        when = "confirmed at no known date" if days is None else f"confirmed {self.confirmed_at[:10]}, {_days(days)}"
+        source = printable(self.source, LONGEST["source"])
+        ends = f"; until {self.expires_at[:16]} UTC" if self.expires_at else ""
+        mark = "" if self.kind == "person" else f"; not from a person: {self.kind}"
+        if self.origin is not None:
+            mark = f"; first from: {printable(self.origin, LONGEST['source'])}{mark}"
+        said = f"[{printable(self.subject, 200)}] {printable(self.fact, LONGEST['fact'])}"
+        return f"- {said} ({when}{ends}; source: {source}{mark})"
+
+
+def _days(days: int) -> str:
+    return "today" if days == 0 else "yesterday" if days == 1 else f"{days} days ago" if days > 0 else "in the future"
+
+
+def block(facts: Iterable[Fact], max_chars: int | None = None) -> str:
+    """Facts as lines for a prompt; only whole lines, in all at most ``max_chars`` characters."""
+    return "\n".join(fact.line() for fact in fitting(facts, max_chars))
+
+
+def fitting(facts: Iterable[Fact], max_chars: int | None) -> list[Fact]:
+    """The first facts whose lines fit into ``max_chars`` characters."""
+    found, room = [], max_chars
+    for fact in facts:
+        if room is not None:
+            room -= len(fact.line()) + 1
+            if room < -1:
+                break
+        found.append(fact)
+    return found
+
+
+class Memory:
+    """An open store. Not for two threads at once; each opens its own.
+
+    Raises StoreError or sqlite3.Error where the store cannot be used (``sqlite3.OperationalError`` with code
+    SQLITE_BUSY where another process held its write lock for longer than ``timeout`` seconds).
+    """
+
+    def __init__(self, path: str, *, timeout: float = 5.0, sources: Sources | None = None) -> None:
+        """Open the store at ``path``, which must exist. ``sources``: rules other than the machine's."""
+        self.connection = connect(path, timeout=timeout)
+        self._timeout = timeout
+        self._sources = sources or read_sources()
+        self._used: dict[str, None] = {}
+        self._due = time.monotonic() + BATCH_SECONDS
+        self.ranked = _is_indexed(self.connection)
+
+    def __enter__(self) -> Memory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what was touched, as far as that needs no waiting, and close the store."""
+        self.flush()
+        self.connection.close()
+
+    def remember(
+        self,
+        subject: str,
+        fact: str,
+        source: str,
+        *,
+        until: datetime | timedelta | None = None,
+        replaces: str | None = None,
+    ) -> str:
+        """Store a fact and return its id, ``m_…``.
+
+        until: when it stops being true, or after how long; None for a fact with no natural end, which goes to review.
+        replaces: the id of the live fact that it corrects. Raises Refused for what is no fact (see its ``hint``).
+        """
+        end = datetime.now(UTC) + until if isinstance(until, timedelta) else until
+        with writing(self.connection):
+            expires_at = None if end is None else text_of(end)
+            return remember(self.connection, subject, fact, source, expires_at, replaces)
+
+    def recall(
+        self,
+        query: str = "",
+        *,
+        subject: str | None = None,
+        limit: int = 20,
+        max_chars: int | None = None,
+        touch: bool = True,
+    ) -> list[Fact]:
+        """Live facts with the words of ``query`` in subject or fact, best first; the latest confirmed without a query.
+
+        Where the store has a full-text index (memops install --full-text) facts with all words come first, ranked;
+        else plain text is looked for. subject: only facts with exactly this subject. limit: the most facts.
+        max_chars: for their lines in ``block``. touch: mark them as used.
+        """
+        rows = find(self.connection, query, subject, limit, ranked=self.ranked)
+        first = origins(self.connection, [row[0] for row in rows])
+        facts = [Fact(*row, first[row[0]], self._sources.class_of(row[3], first[row[0]])) for row in rows]
+        facts = fitting(facts, max_chars)
+        if touch:
+            self.touch(fact.id for fact in facts)
+        return facts
+
+    def touch(self, ids: Iterable[str]) -> None:
+        """Note that facts were used. It is written now and then, many at once, and never waits or fails."""
+        self._used.update(dict.fromkeys(ids))
+        if len(self._used) >= BATCH or time.monotonic() > self._due:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was touched, unless another process is writing: then next time."""
+        self._due = time.monotonic() + BATCH_SECONDS
+        if self._used and mark_used(self.connection, list(self._used), self._timeout):
+            self._used.clear()
+        while len(self._used) > 100 * BATCH:  # a store that is never to be written
+            del self._used[next(iter(self._used))]
+
+
+def mark_used(connection: sqlite3.Connection, ids: Sequence[str], timeout: float) -> bool:
+    """Set ``last_used_at`` of these facts where it is older than a day. Whether that was possible without waiting.
+
+    A day is exact enough for facts that nobody used for months, and spares most of the writing.
+    """
+    if "last_used_at" not in columns_of(connection):
+        return True
+    try:
+        # Without a sync in WAL mode: after a power cut a fact merely looks unused.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA busy_timeout = 0")
+        with writing(connection):
+            connection.executemany(
+                "UPDATE memory SET last_used_at = datetime('now') WHERE id = ?"
+                " AND (last_used_at IS NULL OR last_used_at < datetime('now', '-1 day'))",
+                [(name,) for name in ids],
+            )
+    except sqlite3.Error:
+        return False
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {int(timeout * 1000)}")
+        connection.execute("PRAGMA synchronous = FULL")
+    return True
+
+
+# Finding
+
+
+def _is_indexed(connection: sqlite3.Connection) -> bool:
+    """Whether the store has memops' full-text index, and this SQLite can read it."""
+    try:
+        connection.execute("SELECT rowid FROM memory_text LIMIT 1").fetchone()
+    except sqlite3.Error:
+        return False
+    return True
+
+
+_SHOWN = "l.id, l.subject, l.fact, l.source, l.confirmed_at, l.expires_at"
+
+
+def find(
+    connection: sqlite3.Connection, query: str, subject: str | None, limit: int, *, ranked: bool
+) -> list[tuple[str, str, str, str, str, str | None]]:
+    """Rows of live_memory, best first; see ``Memory.recall``."""
+    words = list(dict.fromkeys(re.findall(r"\w+", query)))[:50]
+    if not words and query.strip():
+        words = [query.strip()]
+        ranked = False
+    if not words:
+        return _latest(connection, subject, limit)
+    if ranked:
+        for between in (" ", " OR ") if len(words) > 1 else (" ",):
+            match = between.join(f'"{word}"' for word in words)
+            if rows := _ranked(connection, match, subject, limit):
+                return rows
+    return _plain(connection, words, subject, limit)
+
+
+def _latest(connection: sqlite3.Connection, subject: str | None, limit: int) -> list[Any]:
+    if subject is not None:
+        about = f"SELECT {_SHOWN} FROM live_memory AS l WHERE subject = ? ORDER BY confirmed_at DESC LIMIT ?"
+        return connection.execute(about, (subject, limit)).fetchall()
+    # The ids come from the index on live facts; a view as older installations have it would not take it.
+    return connection.execute(
+        f"SELECT {_SHOWN} FROM (SELECT id FROM memory WHERE likelihood(superseded_by IS NULL, 0.95)"
+        " AND (expires_at IS NULL OR expires_at > datetime('now')) ORDER BY confirmed_at DESC LIMIT ?) AS newest"
+        " CROSS JOIN live_memory AS l ON l.id = newest.id ORDER BY l.confirmed_at DESC",
+        (limit,),
+    ).fetchall()
+
+
+def _ranked(connection: sqlite3.Connection, match: str, subject: str | None, limit: int) -> list[Any]:
+    only = " AND l.subject = ?" if subject is not None else ""
+    return connection.execute(
+        f"SELECT {_SHOWN} FROM memory_text AS t CROSS JOIN memory AS m ON m.rowid = t.rowid"
+        f" CROSS JOIN live_memory AS l ON l.id = m.id WHERE memory_text MATCH ?{only} ORDER BY t.rank LIMIT ?",
+        (match, *([subject] if subject is not None else []), limit),
+    ).fetchall()
+
+
+def _plain(connection: sqlite3.Connection, words: Sequence[str], subject: str | None, limit: int) -> list[Any]:
+    """Facts with any of the words as they stand, those with most of them first, then the latest confirmed."""
+    patterns = ["%" + re.sub(r"([\\%_])", r"\\\1", word) + "%" for word in words]
+    hits = " + ".join(["((l.subject || ' ' || l.fact) LIKE ? ESCAPE '\\')"] * len(words))
+    only = " WHERE l.subject = ?" if subject is not None else ""
+    return connection.execute(
+        f"SELECT {_SHOWN} FROM (SELECT *, {hits} AS hits FROM live_memory AS l{only}) AS l WHERE hits > 0"
+        " ORDER BY hits DESC, confirmed_at DESC LIMIT ?",
+        (*patterns, *([subject] if subject is not None else []), limit),
+    ).fetchall()

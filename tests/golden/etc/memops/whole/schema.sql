@@ -18,6 +18,7 @@ CREATE TABLE "memory" (
 -- [indexes]
 CREATE INDEX "memory_expires" ON "memory"("expires_at");
 CREATE INDEX "memory_superseded" ON "memory"("superseded_by");
+CREATE INDEX "memory_subject" ON "memory"("subject");
 -- The live facts in the order of their confirmation, for recall and review.
 CREATE INDEX "memory_confirmed" ON "memory"(confirmed_at, expires_at) WHERE superseded_by IS NULL;
 -- Those whose confirmed_at is no real date: the review begins with them.
@@ -38,6 +39,16 @@ AFTER UPDATE OF superseded_by ON "memory"
 WHEN (OLD.superseded_by IS NULL) <> (NEW.superseded_by IS NULL)
 BEGIN
   UPDATE "memory" SET superseded_at = iif(NEW.superseded_by IS NULL, NULL, datetime('now')) WHERE rowid = NEW.rowid;
+END;
+
+-- A correction does not make a fact more trusted than what it corrects was, so it keeps where that came from.
+CREATE TRIGGER IF NOT EXISTS "memory_origin"
+AFTER UPDATE OF superseded_by ON "memory"
+WHEN OLD.superseded_by IS NULL AND NEW.superseded_by IS NOT NULL
+BEGIN
+  UPDATE "memory"
+  SET origin = substr(ifnull(origin || '; ', '') || ifnull(NEW.origin, NEW.source), 1, 1000)
+  WHERE id = NEW.superseded_by AND instr(ifnull(origin, ''), ifnull(NEW.origin, NEW.source)) = 0;
 END;
 
 -- A row that comes in as history already, from an import say.
