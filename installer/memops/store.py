@@ -87,9 +87,9 @@ def connect(path: str, *, readonly: bool = False, timeout: float = 5.0) -> sqlit
     readonly: only read. A crashed writer's journal is still rolled back, as any reader's opening would.
     timeout: seconds to wait for a lock before ``sqlite3.OperationalError`` (code SQLITE_BUSY).
 
-    Returns a connection in autocommit mode with foreign keys enforced, ``secure_delete`` on, and the functions that a
-    schema may call limited to harmless ones. Raises sqlite3.Error when the file cannot be opened, StoreError when
-    this SQLite has no foreign keys.
+    Returns a connection in autocommit mode with foreign keys enforced, ``secure_delete`` on, and (from SQLite 3.44 on)
+    the functions that a schema may call limited to harmless ones. Raises sqlite3.Error when the file cannot be opened,
+    StoreError when this SQLite has no foreign keys.
     """
     with contextlib.suppress(OSError):
         if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would make SQLite wait for ever
@@ -105,7 +105,9 @@ def connect(path: str, *, readonly: bool = False, timeout: float = 5.0) -> sqlit
             connection.execute("PRAGMA query_only = ON")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("PRAGMA trusted_schema = OFF")
+        # Before 3.44 SQLite counts FTS5 among the harmful, and would write to no store that has a full-text index.
+        if sqlite3.sqlite_version_info >= (3, 44):
+            connection.execute("PRAGMA trusted_schema = OFF")
         # The setting is per connection and void inside a transaction, so it is read back
         # (https://www.sqlite.org/foreignkeys.html#fk_enable).
         if connection.execute("PRAGMA foreign_keys").fetchone() != (1,):

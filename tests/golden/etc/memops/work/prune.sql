@@ -8,7 +8,6 @@
 -- [prepare]
 PRAGMA foreign_keys = ON;
 PRAGMA secure_delete = ON;
-PRAGMA trusted_schema = OFF;
 
 -- The first setting is void inside a transaction, so it is read back: this fails, and ends the run, unless it is on.
 CREATE TEMP TABLE enforced (foreign_keys INTEGER NOT NULL CHECK (foreign_keys = 1));
