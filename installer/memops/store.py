@@ -87,9 +87,9 @@ def connect(path: str, *, readonly: bool = False, timeout: float = 5.0) -> sqlit
     readonly: only read. A crashed writer's journal is still rolled back, as any reader's opening would.
     timeout: seconds to wait for a lock before ``sqlite3.OperationalError`` (code SQLITE_BUSY).
 
-    Returns a connection in autocommit mode with foreign keys enforced, ``secure_delete`` on, and (from SQLite 3.44 on)
-    the functions that a schema may call limited to harmless ones. Raises sqlite3.Error when the file cannot be opened,
-    StoreError when this SQLite has no foreign keys.
+    Returns a connection in autocommit mode with foreign keys enforced, ``secure_delete`` on, and (from SQLite 3.44 on,
+    or without a full-text index) the functions that a schema may call limited to harmless ones. Raises sqlite3.Error
+    when the file cannot be opened, StoreError when this SQLite has no foreign keys.
     """
     with contextlib.suppress(OSError):
         if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would make SQLite wait for ever
@@ -280,8 +280,7 @@ def remember(
     says so now. Raises Refused.
     """
     texts = require_texts(subject=subject, fact=fact, source=source)
-    if expires_at is not None and (moment_of(expires_at) is None or expires_at <= text_of(datetime.now(UTC))):
-        raise Refused(f"{printable(expires_at)} is not a time to come in UTC, YYYY-MM-DD HH:MM:SS")
+    require_end(expires_at)
     columns = columns_of(connection)
     origin = None
     if replaces is not None:
@@ -303,6 +302,13 @@ def remember(
     return new
 
 
+def require_end(expires_at: str | None) -> str | None:
+    """``expires_at``, if it is a time to come or None. Raises Refused."""
+    if expires_at is not None and (moment_of(expires_at) is None or expires_at <= text_of(datetime.now(UTC))):
+        raise Refused(f"{printable(expires_at)} is not a time to come in UTC, YYYY-MM-DD HH:MM:SS")
+    return expires_at
+
+
 def require_replaceable(connection: sqlite3.Connection, name: str, expires_at: str | None) -> None:
     """Raise Refused unless a new fact that lasts until ``expires_at`` may take the place of the fact ``name``."""
     row = connection.execute("SELECT superseded_by, expires_at FROM memory WHERE id = ?", (name,)).fetchone()
@@ -317,13 +323,14 @@ def require_replaceable(connection: sqlite3.Connection, name: str, expires_at: s
         require_no_permanent(connection, name)
 
 
-def require_no_permanent(connection: sqlite3.Connection, name: str) -> None:
-    """Raise Refused if a fact without an end is ``name`` or behind it: what ends takes along all that it replaced."""
+def require_no_permanent(connection: sqlite3.Connection, name: str, *, itself: bool = True) -> None:
+    """Raise Refused if a fact without an end is behind ``name``, or is it: what ends takes along what it replaced."""
     found = connection.execute(
         "WITH RECURSIVE behind (id) AS"
         " (SELECT ? UNION SELECT m.id FROM memory AS m JOIN behind ON m.superseded_by = behind.id)"
-        " SELECT m.id FROM behind JOIN memory AS m ON m.id = behind.id WHERE m.expires_at IS NULL LIMIT 1",
-        (name,),
+        " SELECT m.id FROM behind JOIN memory AS m ON m.id = behind.id"
+        " WHERE m.expires_at IS NULL AND (m.id <> ? OR ?) LIMIT 1",
+        (name, name, itself),
     ).fetchone()
     if found:
         raise Refused(

@@ -22,7 +22,7 @@ import records
 from store import StoreError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -158,11 +158,18 @@ def run_recorded(name: str, work: Callable[[], Outcome], keep: Callable[[dict[st
 
 
 def append_record(state: str, record: dict[str, Any]) -> None:
-    """Add one record to runs.jsonl; the file is written anew and renamed, so that a reader never sees half of it."""
-    path = os.path.join(state, "runs.jsonl")
+    """Add one record to runs.jsonl."""
+    append_lines(state, "runs.jsonl", [record], KEEP)
+
+
+def append_lines(state: str, name: str, added: Sequence[Mapping[str, Any]], keep: int) -> None:
+    """Add objects to a file of JSON lines, and keep the newest ``keep``.
+
+    The file is written anew and renamed, so that a reader never sees half of it.
+    """
     with alone(state):
-        lines = [json.dumps(r, ensure_ascii=True) for r in [*read_records(state), record]][-KEEP:]
-        replace_file(path, "\n".join(lines) + "\n")
+        lines = [json.dumps(r, ensure_ascii=True) for r in [*read_lines(state, name), *added]][-keep:]
+        replace_file(os.path.join(state, name), "\n".join(lines) + "\n")
 
 
 @contextlib.contextmanager
@@ -185,13 +192,19 @@ def alone(directory: str, patience: float = 5) -> Iterator[None]:
 
 
 def read_records(state: str) -> list[dict[str, Any]]:
-    """The run records, oldest first; what is no JSON object, or no plain file of a plausible size, is passed over.
+    """The run records, oldest first."""
+    return read_lines(state, "runs.jsonl")
 
-    The agent owns the directory, and a record it spoilt must not keep a job from its work.
+
+def read_lines(state: str, name: str) -> list[dict[str, Any]]:
+    """The objects in a file of JSON lines, in their order.
+
+    What is no JSON object, or no plain file of a plausible size, is passed over: the agent owns the directory, and a
+    record it spoilt must not keep a job from its work.
     """
     found: list[dict[str, Any]] = []
     try:
-        text = records.read(os.path.join(state, "runs.jsonl")) or ""
+        text = records.read(os.path.join(state, name)) or ""
     except records.NotAllowed:
         return found
     for line in text.splitlines():

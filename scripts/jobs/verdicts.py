@@ -1,0 +1,148 @@
+"""What somebody decided about facts: confirm, replace, forget. All of it in one transaction, or nothing.
+
+A verdict is a dict: ``id``, ``verdict`` (``confirm``, ``replace``, ``forget`` or ``skip``), ``seen`` (optional: refused
+where the fact says something else by now), and for
+
+- ``confirm``: ``expires_at`` (UTC text, null for no end, left out to leave it as it is)
+- ``replace``: ``fact``, ``source``, ``expires_at`` (left out: as the old one)
+- ``forget``: ``only`` (the facts that it replaced live again, instead of going with it)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import store
+
+import job
+import rows
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Mapping, Sequence
+
+KEEP: Final = 2000
+"""Verdicts on record."""
+
+FILE: Final = "verdicts.jsonl"
+
+
+def apply(reader: rows.Reader, verdicts: Sequence[Mapping[str, Any]], *, terminal: bool) -> list[dict[str, Any]]:
+    """Do what the verdicts say, in their order and one transaction.
+
+    terminal: a person says so at a terminal, whose own words do not inherit the origin of what they replace.
+    Returns for each ``id``, ``verdict``, ``new`` (the fact that is there now, or null), ``gone`` and ``back`` (ids).
+    Raises store.Refused, and then nothing was done.
+    """
+    with store.writing(reader.connection):
+        return [_apply(reader, verdict, terminal=terminal) for verdict in verdicts]
+
+
+def _apply(reader: rows.Reader, verdict: Mapping[str, Any], *, terminal: bool) -> dict[str, Any]:
+    fact = reader.one(verdict["id"])
+    if verdict.get("seen") not in (None, fact["seen"]):
+        raise store.Refused(
+            f"{store.printable(fact['id'])} is not any more what it was when it was listed", "List it again."
+        )
+    done: dict[str, Any] = {"id": fact["id"], "verdict": verdict["verdict"], "new": None, "gone": [], "back": []}
+    if verdict["verdict"] == "confirm":
+        _confirm(reader.connection, fact, verdict)
+        done["new"] = reader.one(fact["id"])
+    elif verdict["verdict"] == "replace":
+        done["new"] = reader.one(_replace(reader.connection, fact, verdict, terminal=terminal))
+    elif verdict["verdict"] == "forget":
+        done["gone"], done["back"] = forget(reader.connection, [fact["id"]], only=verdict.get("only", False))
+    return done
+
+
+def _confirm(connection: sqlite3.Connection, fact: rows.Fact, verdict: Mapping[str, Any]) -> None:
+    name = store.printable(fact["id"])
+    if fact["state"] == "replaced":
+        newer = store.printable(fact["superseded_by"])
+        raise store.Refused(f"{name} was replaced by {newer}", f"Confirm that one: {newer}")
+    if fact["state"] == "expired" and "expires_at" not in verdict:
+        ended = store.printable(fact["expires_at"])
+        raise store.Refused(
+            f"{name} expired at {ended}", "Say how long it is true: --for 7d, --until DATE or --until never"
+        )
+    if "expires_at" not in verdict:
+        connection.execute("UPDATE memory SET confirmed_at = datetime('now') WHERE id = ?", (fact["id"],))
+        return
+    ends = store.require_end(verdict["expires_at"])
+    if ends is not None:
+        store.require_no_permanent(connection, fact["id"], itself=False)
+    connection.execute(
+        "UPDATE memory SET confirmed_at = datetime('now'), expires_at = ? WHERE id = ?", (ends, fact["id"])
+    )
+
+
+def _replace(connection: sqlite3.Connection, fact: rows.Fact, verdict: Mapping[str, Any], *, terminal: bool) -> str:
+    text = store.require_texts(fact=verdict["fact"])["fact"]
+    if text == fact["fact"]:
+        name = store.printable(fact["id"])
+        raise store.Refused(
+            f"{name} says exactly that already", f"If it is still true, confirm it: memops confirm {name}"
+        )
+    ends = verdict.get("expires_at", fact["expires_at"])
+    subject = fact["subject"]
+    return store.remember(connection, subject, text, verdict["source"], ends, fact["id"], by_person=terminal)
+
+
+def forget(connection: sqlite3.Connection, ids: Sequence[str], *, only: bool) -> tuple[list[str], list[str]]:
+    """Delete facts inside the caller's transaction. Returns the ids that are gone, and those that live again.
+
+    only: the facts that a deleted one replaced stay, and take its place: behind what replaced it, or live.
+    """
+    back: list[str] = []
+    if only:
+        for name in ids:
+            older = connection.execute("SELECT id FROM memory WHERE superseded_by = ? AND id <> ?", (name, name))
+            (newer,) = connection.execute("SELECT superseded_by FROM memory WHERE id = ?", (name,)).fetchone()
+            moved = [str(row[0]) for row in older.fetchall()]
+            # A newer one that does not exist would break the store's own rule on foreign keys once more.
+            newer = newer if newer != name and _is_there(connection, newer) else None
+            connection.execute("UPDATE memory SET superseded_by = ? WHERE superseded_by = ?", (newer, name))
+            back += moved if newer is None else []
+        gone = list(ids)
+    else:
+        gone = rows.behind(connection, ids)
+    # Out of a circle, if it is one; then the oldest first: SQLite's own cascade fails at a thousand levels.
+    connection.executemany(
+        "UPDATE memory SET superseded_by = NULL WHERE id = ?", [(name,) for name in ids if name in gone[1:]]
+    )
+    connection.executemany("DELETE FROM memory WHERE id = ?", [(name,) for name in reversed(gone)])
+    left = [name for name in gone if _is_there(connection, name)]
+    if left:
+        raise store.Refused(
+            f"a trigger of the store keeps {store.printable(left[0])}", "Look at it: sqlite3 STORE .schema"
+        )
+    return gone, back
+
+
+def _is_there(connection: sqlite3.Connection, name: object) -> bool:
+    return connection.execute("SELECT 1 FROM memory WHERE id = ?", (name,)).fetchone() is not None
+
+
+def record(state: str, done: Sequence[Mapping[str, Any]], by: str, *, terminal: bool) -> None:
+    """Add to verdicts.jsonl in ``state`` who decided what; no text of a fact. Raises OSError."""
+    at = job.now()
+    lines = [
+        {
+            "at": at,
+            "by": by[:100],
+            "terminal": terminal,
+            "id": each["id"],
+            "verdict": each["verdict"],
+            "new": each["new"]["id"] if each["verdict"] == "replace" else None,
+        }
+        for each in done
+        if each["verdict"] != "skip"
+    ]
+    if lines:
+        job.append_lines(state, FILE, lines, KEEP)
+
+
+def about(state: str, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """The recorded verdicts about these facts, oldest first."""
+    wanted = set(ids)
+    return [line for line in job.read_lines(state, FILE) if line.get("id") in wanted or line.get("new") in wanted]
