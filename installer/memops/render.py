@@ -33,7 +33,7 @@ INDEXES = {
 }
 """The indexes every store needs: name → column, where any index that begins with it will do."""
 
-STORE_SQL = ("schema", "prune")
+STORE_SQL = ("schema", "prune", "review")
 """The SQL files of each store in /etc/memops/STORE: sql/NAME.sql.j2."""
 
 
@@ -124,6 +124,7 @@ def sql(template_name: str, store: Store, **values: str) -> str:
         keep_superseded_days=store.keep_superseded,
         history_from=store.history_from,
         indexes=INDEXES,
+        full_text=store.full_text,
         **values,
     )
 
