@@ -444,7 +444,7 @@ class Memory:
         self._sources = sources or read_sources()
         self._used: dict[str, None] = {}
         self._due = time.monotonic() + BATCH_SECONDS
-        self.ranked = _is_indexed(self.connection)
+        self.ranked = is_indexed(self.connection)
 
     def __enter__(self) -> Memory:
         return self
@@ -491,10 +491,8 @@ class Memory:
         else plain text is looked for. subject: only facts with exactly this subject. limit: the most facts.
         max_chars: for their lines in ``block``. touch: mark them as used.
         """
-        rows = find(self.connection, query, subject, limit, ranked=self.ranked)
-        first = origins(self.connection, [row[0] for row in rows])
-        facts = [Fact(*row, first[row[0]], self._sources.class_of(row[3], first[row[0]])) for row in rows]
-        facts = fitting(facts, max_chars)
+        found = find(self.connection, query, subject, limit, sources=self._sources, ranked=self.ranked)
+        facts = fitting(found, max_chars)
         if touch:
             self.touch(fact.id for fact in facts)
         return facts
@@ -542,7 +540,7 @@ def mark_used(connection: sqlite3.Connection, ids: Sequence[str], timeout: float
 # Finding
 
 
-def _is_indexed(connection: sqlite3.Connection) -> bool:
+def is_indexed(connection: sqlite3.Connection) -> bool:
     """Whether the store has memops' full-text index, and this SQLite can read it."""
     try:
         connection.execute("SELECT rowid FROM memory_text LIMIT 1").fetchone()
@@ -551,13 +549,20 @@ def _is_indexed(connection: sqlite3.Connection) -> bool:
     return True
 
 
+_Row = tuple[str, str, str, str, str, str | None]
 _SHOWN = "l.id, l.subject, l.fact, l.source, l.confirmed_at, l.expires_at"
 
 
 def find(
-    connection: sqlite3.Connection, query: str, subject: str | None, limit: int, *, ranked: bool
-) -> list[tuple[str, str, str, str, str, str | None]]:
-    """Rows of live_memory, best first; see ``Memory.recall``."""
+    connection: sqlite3.Connection, query: str, subject: str | None, limit: int, *, sources: Sources, ranked: bool
+) -> list[Fact]:
+    """Facts of live_memory, best first, as ``Memory.recall`` says. ranked: by the full-text index, which is there."""
+    found = _find(connection, query, subject, limit, ranked=ranked)
+    first = origins(connection, [row[0] for row in found])
+    return [Fact(*row, first[row[0]], sources.class_of(row[3], first[row[0]])) for row in found]
+
+
+def _find(connection: sqlite3.Connection, query: str, subject: str | None, limit: int, *, ranked: bool) -> list[_Row]:
     words = list(dict.fromkeys(re.findall(r"\w+", query)))[:50]
     if not words and query.strip():
         words = [query.strip()]

@@ -40,7 +40,7 @@ class Reader:
     def __init__(self, connection: sqlite3.Connection, sources: store.Sources | None = None) -> None:
         self.connection = connection
         self.columns = store.columns_of(connection)
-        self._sources = sources or store.read_sources()
+        self.sources = sources or store.read_sources()
         self._shown = ", ".join(
             [*(f"m.{name}" for name in store.COLUMNS), *(f"m.{n}" if n in self.columns else "NULL" for n in FURTHER)]
         )
@@ -63,10 +63,6 @@ class Reader:
         hint = f"The nearest: {', '.join(near)}" if near else "See the ids: memops list"
         raise store.Refused(f"there is no fact {store.printable(name)}", hint)
 
-    def class_of(self, source: object, origin: object) -> str:
-        """The class of a source."""
-        return self._sources.class_of(source, origin)
-
     def _fact(self, row: Sequence[Any], now: datetime) -> Fact:
         values = [None if value is None else str(value) for value in row]
         fact: Fact = dict(zip((*store.COLUMNS, *FURTHER), values, strict=True))
@@ -77,7 +73,7 @@ class Reader:
         said = json.dumps(values[: len(store.COLUMNS)]).encode()
         return {
             **fact,
-            "class": self._sources.class_of(fact["source"], fact["origin"]),
+            "class": self.sources.class_of(fact["source"], fact["origin"]),
             "state": "replaced" if row[7] is not None else "expired" if expired else "live",
             "doubtful": not all(store.moment_of(d) for d in (row[4], row[5], *([ends] if ends is not None else []))),
             "age": None if confirmed is None else int((now - confirmed).total_seconds()),

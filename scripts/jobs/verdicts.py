@@ -93,19 +93,14 @@ def forget(connection: sqlite3.Connection, ids: Sequence[str], *, only: bool) ->
 
     only: the facts that a deleted one replaced stay, and take its place: behind what replaced it, or live.
     """
-    back: list[str] = []
     if only:
-        for name in ids:
-            older = connection.execute("SELECT id FROM memory WHERE superseded_by = ? AND id <> ?", (name, name))
-            (newer,) = connection.execute("SELECT superseded_by FROM memory WHERE id = ?", (name,)).fetchone()
-            moved = [str(row[0]) for row in older.fetchall()]
-            # A newer one that does not exist would break the store's own rule on foreign keys once more.
-            newer = newer if newer != name and _is_there(connection, newer) else None
+        back = live_again(connection, ids)
+        gone = list(dict.fromkeys(ids))
+        for name in gone:
+            newer = _successor(connection, name)
             connection.execute("UPDATE memory SET superseded_by = ? WHERE superseded_by = ?", (newer, name))
-            back += moved if newer is None else []
-        gone = list(ids)
     else:
-        gone = rows.behind(connection, ids)
+        back, gone = [], rows.behind(connection, ids)
     # Out of a circle, if it is one; then the oldest first: SQLite's own cascade fails at a thousand levels.
     connection.executemany(
         "UPDATE memory SET superseded_by = NULL WHERE id = ?", [(name,) for name in ids if name in gone[1:]]
@@ -117,6 +112,20 @@ def forget(connection: sqlite3.Connection, ids: Sequence[str], *, only: bool) ->
             f"a trigger of the store keeps {store.printable(left[0])}", "Look at it: sqlite3 STORE .schema"
         )
     return gone, back
+
+
+def live_again(connection: sqlite3.Connection, ids: Sequence[str]) -> list[str]:
+    """The facts that are live once only these are gone: what they replaced, unless that is replaced or over anyway."""
+    query = "SELECT id FROM memory WHERE superseded_by = ? AND (expires_at IS NULL OR expires_at > datetime('now'))"
+    heads = [name for name in ids if _successor(connection, name) is None]
+    found = [str(row[0]) for name in heads for row in connection.execute(query, (name,))]
+    return [name for name in dict.fromkeys(found) if name not in ids]
+
+
+def _successor(connection: sqlite3.Connection, name: str) -> str | None:
+    """What replaced a fact; None for a pointer to itself or into nothing, too."""
+    row = connection.execute("SELECT superseded_by FROM memory WHERE id = ?", (name,)).fetchone()
+    return str(row[0]) if row is not None and row[0] != name and _is_there(connection, row[0]) else None
 
 
 def _is_there(connection: sqlite3.Connection, name: object) -> bool:

@@ -1,0 +1,98 @@
+"""Asking a store about its facts, as its owner: the one store that is meant, a request, the answer.
+
+Root never opens a store: its request goes to desk.py in a unit of the owner's. The owner runs desk.py directly.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import pwd
+from typing import TYPE_CHECKING, Any
+
+from memops import host, owner, settings
+from memops.errors import MemopsError, NotPermitted, UsageError
+from memops.settings import LIBRARY
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from memops.settings import Store
+
+TIMEOUT = 600
+"""Seconds for one answer; a large store without the right index takes some."""
+
+
+def chosen(name: str | None, db: Path | None) -> Store:
+    """The installed store that is meant: by name, by its database, or the only one (of this user's, if there are more).
+
+    Raises MemopsError.
+    """
+    stores = settings.chosen(name)
+    if db is not None:
+        wanted = os.path.realpath(db)
+        found = [store for store in stores if os.path.realpath(store.db) == wanted]
+        if not found:
+            known = ", ".join(store.db for store in settings.chosen(None))
+            raise UsageError(f"memops looks after no store {db}.", f"It looks after: {known}")
+        return found[0]
+    if len(stores) > 1:
+        own = [store for store in stores if uid(store) == os.geteuid()]
+        if len(own) != 1:
+            names = ", --name ".join(store.name for store in own or stores)
+            raise UsageError("There are several stores.", f"Say which one: --name {names}")
+        stores = own
+    return stores[0]
+
+
+def uid(store: Store) -> int | None:
+    """The user id of the store's owner; None where there is no such user."""
+    if store.user.isdigit():
+        return int(store.user)
+    try:
+        return pwd.getpwnam(store.user).pw_uid
+    except KeyError:
+        return None
+
+
+def person() -> str:
+    """Who types this: the login behind sudo, or the user."""
+    return os.environ.get("SUDO_USER") or getpass.getuser()
+
+
+def ask(store: Store, op: str, **arguments: Any) -> Any:
+    """The answer of desk.py to a request (its OPS); all texts in it are the agent's.
+
+    Raises MemopsError with the reason and what to type: exit code 3 for what was refused, 4 for another user, 5 for a
+    store that is locked.
+    """
+    request = json.dumps({"op": op, "arguments": arguments})
+    words = ("/usr/bin/python3", "-I", f"{LIBRARY}/desk.py")
+    paths = ("--state", store.state, "--sql", f"/etc/memops/{store.name}")
+    if os.geteuid() == 0:
+        more = [f"ReadWritePaths={store.state}"] if store.strict else []
+        properties, command = owner.as_owner(store, (*words, "--store", store.seen_db, *paths), more)
+        ran = owner.transient(properties, command, stdin=request, timeout=TIMEOUT)
+    elif os.geteuid() == uid(store):
+        ran = host.run(*words, "--store", store.db, *paths, stdin=request, timeout=TIMEOUT, ok=None)
+    else:
+        raise NotPermitted(
+            f"The facts of this store are the user {store.user}'s, and you are {getpass.getuser()}.",
+            "Type it again with sudo in front.",
+        )
+    try:
+        answer = json.loads(ran.out)
+    except ValueError:
+        raise MemopsError(
+            f"{store.db} could not be opened as user {store.user}: {ran.said}",
+            "If memops was updated since it was installed: sudo memops install",
+        ) from None
+    if "error" in answer:
+        message = str(answer["error"])
+        hint = str(answer["hint"]) or _HINTS.get(answer["exit"], "")
+        raise MemopsError(message[0].upper() + message[1:] + ".", hint, answer["exit"])
+    return answer["value"]
+
+
+_HINTS = {5: "Try again; if it stays so: sudo fuser -v the database, to see who holds it."}

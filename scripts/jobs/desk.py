@@ -1,0 +1,226 @@
+"""What the commands on facts ask of a store: one request in, one answer out, both JSON.
+
+It runs as the store's owner, who alone may open it; root's command starts it in a unit of its own. The request is
+``{"op": …, "arguments": {…}}``, the answer ``{"value": …}`` or ``{"error": …, "hint": …, "exit": …}``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sqlite3
+import sys
+from collections.abc import Callable  # noqa: TC003 - OPS has its type at run time
+from typing import TYPE_CHECKING, Any, Final
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import store
+
+import job
+import reviewing
+import rows
+import verdicts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+LARGEST: Final = 16 << 20
+"""Bytes of a request."""
+
+TREE: Final = 200
+"""Facts of a chain that are shown."""
+
+SHOWN: Final = 50
+"""Facts that are shown of those that would go."""
+
+TOGETHER: Final = 200
+"""Facts with all behind them that are deleted in one transaction."""
+
+
+class Desk:
+    """An open store and what may be asked of it; see OPS."""
+
+    def __init__(self, connection: sqlite3.Connection, state: str, sql: str) -> None:
+        self._connection, self._state, self._sql = connection, state, sql
+        self._connection.text_factory = lambda text: text.decode(errors="backslashreplace")
+        self._reader = rows.Reader(connection)
+
+    def remember(
+        self,
+        subject: str,
+        fact: str,
+        source: str,
+        expires_at: str | None,
+        replaces: str | None,
+        terminal: bool,
+        by: str,
+    ) -> rows.Fact:
+        """Add a fact, in place of another one perhaps; the new fact."""
+        if replaces is not None:
+            self._reader.one(replaces)  # an unknown id is answered with the nearest ones
+        with store.writing(self._connection):
+            new = store.remember(self._connection, subject, fact, source, expires_at, replaces, by_person=terminal)
+            found = self._reader.one(new)
+        if replaces is not None:
+            self._record([{"id": replaces, "verdict": "replace", "new": found}], by, terminal=terminal)
+        return found
+
+    def recall(self, query: str, subject: str | None, limit: int, max_chars: int | None) -> dict[str, Any]:
+        """Live facts that a query finds: as data, and as lines for a prompt."""
+        ranked = store.is_indexed(self._connection)
+        found = store.find(self._connection, query, subject, limit, sources=self._reader.sources, ranked=ranked)
+        chosen = store.fitting(found, max_chars)
+        facts = self._reader.named([fact.id for fact in chosen])
+        return {"facts": facts, "block": store.block(chosen), "left": len(found) - len(chosen), "ranked": ranked}
+
+    def listed(self, which: str, subject: str | None, source_class: str | None, limit: int) -> dict[str, Any]:
+        """Facts of one sort, newest confirmation first; ``more`` says whether there are more than ``limit``."""
+        if which == "unused":
+            found: Iterable[rows.Fact] = self.queue(None, sys.maxsize, unused=True)["facts"]
+        else:
+            where, order = LISTS[which]
+            about = "" if subject is None else " AND m.subject = ?"
+            values = () if subject is None else (subject,)
+            found = self._reader.read(f"WHERE {where}{about} ORDER BY {order}", values)
+        chosen: list[rows.Fact] = []
+        for fact in found:
+            if subject not in (None, fact["subject"]) or source_class not in (None, fact["class"]):
+                continue
+            if which == "doubtful" and not fact["doubtful"]:
+                continue
+            if len(chosen) == limit:
+                return {"facts": chosen, "more": True}
+            chosen.append(fact)
+        return {"facts": chosen, "more": False}
+
+    def show(self, id: str) -> dict[str, Any]:  # noqa: A002 - the word of the protocol
+        """All about a fact: itself, its chain from the newest on, and who decided what about it."""
+        chain, more = rows.chain(self._reader, id, TREE)
+        ids = [each["fact"]["id"] for each in chain]
+        return {
+            "fact": self._reader.one(id),
+            "chain": chain,
+            "more": more,
+            "verdicts": verdicts.about(self._state, ids),
+        }
+
+    def queue(self, older_than: int | None, limit: int, unused: bool) -> dict[str, Any]:
+        """What waits for a review, or what nobody used."""
+        return reviewing.queue(self._reader, f"{self._sql}/review.sql", older_than, limit, unused=unused)
+
+    def apply(self, given: list[dict[str, Any]], by: str, terminal: bool) -> list[dict[str, Any]]:
+        """Carry out verdicts, all or none."""
+        done = verdicts.apply(self._reader, given, terminal=terminal)
+        self._record(done, by, terminal=terminal)
+        return done
+
+    def going(self, ids: list[str], only: bool, subject: str | None, user: str | None) -> dict[str, Any]:
+        """What forgetting these facts would take: how many, the first of them, and what would live again."""
+        if subject is not None or user is not None:
+            where, values = self._all_of(subject, user)
+            ids = [str(row[0]) for row in self._connection.execute(f"SELECT id FROM memory WHERE {where}", values)]
+        else:
+            self._reader.named(ids)
+        gone = list(dict.fromkeys(ids)) if only else rows.behind(self._connection, ids)
+        back = verdicts.live_again(self._connection, gone) if only else []
+        return {"count": len(gone), "going": self._reader.named(gone[:SHOWN]), "back": self._reader.named(back)}
+
+    def forget_all(self, subject: str | None, user: str | None, by: str, terminal: bool) -> int:
+        """Delete all facts of a subject or a user, with what is behind them; how many went."""
+        where, values = self._all_of(subject, user)
+        (newest,) = self._connection.execute("SELECT max(rowid) FROM memory").fetchone()
+        count = 0
+        while True:
+            # In pieces, so that the agent hardly waits; each with its whole chains.
+            with store.writing(self._connection):
+                query = f"SELECT id FROM memory WHERE {where} AND rowid <= ? LIMIT {TOGETHER}"
+                ids = [str(row[0]) for row in self._connection.execute(query, (*values, newest))]
+                gone, _ = verdicts.forget(self._connection, ids, only=False)
+            if not ids:
+                return count
+            count += len(gone)
+            self._record([{"id": name, "verdict": "forget", "new": None} for name in gone], by, terminal=terminal)
+
+    def _all_of(self, subject: str | None, user: str | None) -> tuple[str, list[object]]:
+        terms: dict[str, str] = {} if subject is None else {"subject": subject}
+        if user is not None:
+            column = next((name for name in ("user_id", "user") if name in self._reader.columns), None)
+            if column is None:
+                raise store.Refused(
+                    "the facts of this store belong to no user", "Name a subject instead: --subject SUBJECT"
+                )
+            terms[column] = user
+        return " AND ".join(f'"{name}" = ?' for name in terms), list(terms.values())
+
+    def _record(self, done: list[dict[str, Any]], by: str, *, terminal: bool) -> None:
+        with contextlib.suppress(OSError):  # it is done, and a full disk must not say otherwise
+            verdicts.record(self._state, done, by, terminal=terminal)
+
+
+LISTS: Final = {
+    "live": (
+        "likelihood(m.superseded_by IS NULL, 0.95) AND (m.expires_at IS NULL OR m.expires_at > datetime('now'))",
+        "m.confirmed_at DESC",
+    ),
+    "dead": ("(m.superseded_by IS NOT NULL OR m.expires_at <= datetime('now'))", "m.id DESC"),
+    "doubtful": ("1", "m.id DESC"),
+    "all": ("1", "m.id DESC"),
+}
+"""Each sort of facts: which rows, in which order."""
+
+OPS: Final[dict[str, Callable[..., Any]]] = {
+    "remember": Desk.remember,
+    "recall": Desk.recall,
+    "list": Desk.listed,
+    "show": Desk.show,
+    "queue": Desk.queue,
+    "apply": Desk.apply,
+    "going": Desk.going,
+    "forget_all": Desk.forget_all,
+}
+
+READING: Final = frozenset(["recall", "list", "show", "queue", "going"])
+WAIT: Final = 5.0
+"""Seconds to wait for the agent's lock."""
+
+
+def answer(path: str, state: str, sql: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to a request, in any case."""
+    op, arguments = request["op"], request["arguments"]
+    try:
+        with contextlib.closing(store.connect(path, readonly=op in READING, timeout=WAIT)) as connection:
+            return {"value": OPS[op](Desk(connection, state, sql), **arguments)}
+    except store.Refused as error:
+        return {"error": str(error), "hint": error.hint, "exit": job.REFUSED}
+    except sqlite3.Error as error:
+        failure = job.explain(error)
+        return {"error": str(failure), "hint": "", "exit": failure.exit_code}
+    except (job.JobError, store.StoreError, OSError) as error:
+        return {"error": str(error), "hint": "", "exit": getattr(error, "exit_code", job.FAILED)}
+
+
+def main() -> int:
+    """Read the request, print the answer; then note which facts were recalled, which nobody waits for."""
+    parser = argparse.ArgumentParser(description="Answer one request about the facts of a store.")
+    parser.add_argument("--store", required=True, help="the database")
+    parser.add_argument("--state", required=True, help="the directory for the record of verdicts")
+    parser.add_argument("--sql", required=True, help="the directory of the store's SQL files")
+    options = parser.parse_args()
+    request = json.loads(sys.stdin.buffer.read(LARGEST))
+    found = answer(options.store, options.state, options.sql, request)
+    print(json.dumps(found), flush=True)
+    if request["op"] == "recall" and "value" in found:
+        # Whatever becomes of it, the recall is done.
+        with (
+            contextlib.suppress(sqlite3.Error, store.StoreError),
+            contextlib.closing(store.connect(options.store)) as c,
+        ):
+            store.mark_used(c, [fact["id"] for fact in found["value"]["facts"]], 0)
+    return job.DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
