@@ -89,14 +89,17 @@ def as_owner(store: Store, command: tuple[str, ...], more: Iterable[str] = ()) -
     properties = ["NoNewPrivileges=yes", "UMask=0077"]
     if store.strict:
         properties += [f'BindPaths="{store.directory}":/run/memops/store', *WALLS]
-    if store.user.isdigit():
+    identity, command = as_user(store.user, command)
+    return [*properties, *identity, *more], command
+
+
+def as_user(user: str, command: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
+    """The properties of a unit that make it run a command as a user, by name or by number, and that command."""
+    if user.isdigit():
         # systemd runs nothing as a user without a name, so setpriv takes the step, out of the reach of PrivateUsers=.
-        properties += ["CapabilityBoundingSet=CAP_SETUID CAP_SETGID", "PrivateUsers=no"]
-        identity = (f"--reuid={store.user}", f"--regid={store.user}", "--clear-groups")
-        command = ("setpriv", *identity, *command)
-    else:
-        properties += [f"User={store.user}", "CapabilityBoundingSet="]
-    return [*properties, *more], command
+        identity = (f"--reuid={user}", f"--regid={user}", "--clear-groups")
+        return ["CapabilityBoundingSet=CAP_SETUID CAP_SETGID", "PrivateUsers=no"], ("setpriv", *identity, *command)
+    return [f"User={user}", "CapabilityBoundingSet="], command
 
 
 def transient(properties: Iterable[str], command: tuple[str, ...], stdin: str = "", timeout: float = 120) -> host.Ran:

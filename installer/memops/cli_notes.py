@@ -1,0 +1,41 @@
+"""The command on notes in plain files."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(rich_help_panel="Review")(notes)
+
+
+def notes(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, or directories that are searched.")],
+    older_than: Annotated[
+        int, typer.Option("--older-than", metavar="DAYS", min=1, max=100_000, help="What counts as old.")
+    ] = 31,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=0, max=1000, help="Entries to list.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: see docs/notes.md.")] = False,
+) -> None:
+    """Say how old the notes are that an agent keeps in plain files. Reads them, and changes nothing.
+
+    Markdown (each item of a list, or each paragraph), the MEMORY.md and USER.md of Hermes, memory folders of Claude
+    Code, the JSON of the MCP server-memory. The date of an entry is the one written in it, or above it in a heading,
+    the front matter or the file's name; else the one that git has for its lines; else unknown.
+
+    \b
+    Examples:
+      memops notes ~/.claude ~/.hermes
+      memops notes --older-than 90 /srv/agent/MEMORY.md
+      sudo memops notes --json /srv/agent | jq '.listed[]'
+    """
+    from memops import notes as reading
+
+    places = [reading.place(path) for path in paths]
+    found = reading.read(places, older_than, limit)
+    reading.require_some(found, places)
+    print(json.dumps({"version": 1, **found}, indent=1) if as_json else reading.text(found))
