@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from memops import cli_backups, cli_restore
+from memops import cli_backups, cli_notes, cli_restore
 from memops.cli_backups import Name  # noqa: TC001 - typer reads the annotations
 
 app = typer.Typer(
@@ -263,6 +263,7 @@ def prune(
 
 cli_backups.register(app)
 cli_restore.register(app)
+cli_notes.register(app)
 
 
 @app.command()
