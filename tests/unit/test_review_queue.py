@@ -74,7 +74,7 @@ def sql(tmp_path_factory) -> Path:
 def look(path: Path, sql: Path, older_than: int | None = None, limit: int = 20, *, unused: bool = False):
     with contextlib.closing(store.connect(str(path), readonly=True)) as connection:
         connection.text_factory = lambda text: text.decode(errors="backslashreplace")  # as desk.py has it
-        return reviewing.queue(rows.Reader(connection), str(sql), older_than, limit, unused=unused)
+        return reviewing.queue(rows.Reader(connection), str(sql / "review.sql"), older_than, limit, unused=unused)
 
 
 def as_text(value: object) -> object:
@@ -220,12 +220,6 @@ def test_an_error_leaves_no_transaction(tmp_path, sql):
         reader = rows.Reader(connection)
         connection.execute("ALTER TABLE memory DROP COLUMN last_used_at")
         with pytest.raises(sqlite3.OperationalError, match="last_used_at"):
-            reviewing.queue(reader, str(sql), 90, 20, unused=True)
+            reviewing.queue(reader, str(sql / "review.sql"), 90, 20, unused=True)
         assert not connection.in_transaction
         assert [fact["id"] for fact in look(path, sql)["facts"]] == ["m_0"]
-
-
-def test_all_unused_facts_come_without_a_limit(tmp_path, sql):
-    path = make_store(tmp_path / "m.db", [Row(day(-300))] * 60)
-    with contextlib.closing(store.connect(str(path), readonly=True)) as connection:
-        assert len(list(reviewing.unused(rows.Reader(connection), str(sql)))) == 60
