@@ -60,6 +60,13 @@ def install(
         str | None,
         typer.Option(metavar="created|superseded", help="The date those days count from. [default: created]"),
     ] = None,
+    full_text: Annotated[
+        bool | None,
+        typer.Option(
+            "--full-text/--no-full-text",
+            help="Give recall an index to rank by, for a third more on the disk. [default: not]",
+        ),
+    ] = None,
     with_: Annotated[
         list[str] | None,
         typer.Option(
@@ -120,7 +127,7 @@ def install(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a view or index is added to a store.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a store's views or indexes change.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace files of memops that somebody edited.")] = False,
 ) -> None:
     """Put memory under care: timers for the prune and the backup.
@@ -150,6 +157,7 @@ def install(
         "journal_mode": journal_mode,
         "keep_superseded": None if keep_superseded is None else settings.days(keep_superseded),
         "history_from": history_from,
+        "full_text": full_text,
         "parts": None if with_ is None else tuple(parts.absolute(text) for text in with_ if text),
         "secrets": keys.typed(secret or (), report.ask) or None,
         "agent_unit": agent_unit,
@@ -174,7 +182,7 @@ def install(
             report.say("This store was there before. It needs:\n" + "\n".join(changes))
             if not sys.stdin.isatty():
                 raise UsageError("Nobody is there to agree to that.", "If it is right, add --yes.")
-            typer.confirm("Add it?", abort=True, err=True)
+            typer.confirm("Do it?", abort=True, err=True)
         remarks = installing.carry_out(prepared, report.step)
         print(report.installed(prepared.facts.store, remarks))
 

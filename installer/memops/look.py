@@ -257,6 +257,11 @@ def _wrong_shape(store: Store, found: dict[str, Any]) -> Refused | None:
             f"{db} has {found['links']} hard links, and SQLite's journal follows only one of the names.",
             f"Keep one name; this finds them: find / -xdev -samefile {db}",
         )
+    if store.full_text and found["full_text"] == "taken":
+        return Refused(
+            f"{db} has something named memory_text already, which memops did not make.",
+            "Rename it, or leave the index out: --no-full-text",
+        )
     if store.history_from == "superseded" and not found["has_superseded_at"]:
         return Refused(f"{db} has no column superseded_at.", "Leave --history-from out, or add the column.")
     return None
@@ -300,6 +305,7 @@ def parts_and_more(store: Store) -> tuple[Store, list[str]]:
 def everything(options: dict[str, Any], saved: Store | None, name: str) -> Facts:
     """Look at all of it, in the order that gives the most useful refusal first."""
     store, new_user, notes = decide(options, saved, name)
+    decided = saved is not None or options.get("full_text") is not None
     store, more = parts_and_more(store)
     notes = (*notes, *more)
     for option, expression in (("--prune-at", store.prune_at), ("--backup-at", store.backup_at)):
@@ -321,5 +327,27 @@ def everything(options: dict[str, Any], saved: Store | None, name: str) -> Facts
             )
         if host.look(store.db) is not None:
             existing = contents(replace(store, user=next(iter(new_user.values()))))
-        return Facts(store, new_user, existing, notes)
-    return Facts(store, {}, contents(store), notes)
+        return Facts(full_text(store, existing, decided=decided), new_user, existing, notes)
+    found = contents(store)
+    return Facts(full_text(store, found, decided=decided), {}, found, notes)
+
+
+def full_text(store: Store, found: Mapping[str, Any], *, decided: bool) -> Store:
+    """The store with its full-text index settled: one that an earlier installation left is kept if nobody ``decided``.
+
+    Raises Refused where the index is wanted and cannot be made.
+    """
+    there = found.get("full_text") == "whole"
+    if there and not decided:
+        return replace(store, full_text=True)
+    if store.full_text and not there and not _has_fts5():
+        raise Refused(
+            "The SQLite of /usr/bin/python3 lacks FTS5, which makes the full-text index.", "Type: --no-full-text"
+        )
+    return store
+
+
+def _has_fts5() -> bool:
+    find = "SELECT count(*) FROM pragma_module_list WHERE name = 'fts5'"
+    probe = f"import sqlite3; print(*sqlite3.connect(':memory:').execute({find!r}).fetchone())"
+    return host.run("/usr/bin/python3", "-I", "-c", probe, ok=None).out.strip() == "1"

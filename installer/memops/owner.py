@@ -57,7 +57,7 @@ def has_namespaces() -> bool:
     return ran.code == 0
 
 
-def call(store: Store, function: str, *arguments: str) -> Any:
+def call(store: Store, function: str, *arguments: str, timeout: float = 120) -> Any:
     """Call a function of shape.py with the database's path and ``arguments``, and return its answer.
 
     Raises MemopsError with the reason when the function or the start of the process fails.
@@ -66,7 +66,7 @@ def call(store: Store, function: str, *arguments: str) -> Any:
     sources = json.dumps({name: jobs[f"{name}.py"] for name in ("store", "shape")})
     words = json.dumps([store.seen_db, *arguments])
     script = _DRIVER.format(sources=sources, function=function, arguments=words)
-    ran = run(store, "/usr/bin/python3", "-I", "-", stdin=script)
+    ran = run(store, "/usr/bin/python3", "-I", "-", stdin=script, timeout=timeout)
     try:
         answer = json.loads(ran.out)
     except ValueError:

@@ -67,6 +67,7 @@ def installed(store: Store, remarks: list[str]) -> str:
         "  memops status                             see how it is",
         f"  sudo systemctl start {store.unit('prune'):<20} prune now",
         f"  sudo systemctl start {store.unit('backup'):<20} back up now",
+        *([] if store.full_text else ["  sudo memops install --full-text           let recall rank what it finds"]),
         "  sudo memops uninstall                     take it away again; the data stays",
     ]
     return "\n".join(lines)

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from memops.settings import Store
 
 
+SCHEMA_SECONDS = 1800
+"""How long an index may take to be made: seven seconds for a million facts on an ordinary server."""
+
+
 class Undo(Protocol):
     """Takes what would undo the next change, before the change is made."""
 
@@ -177,22 +181,24 @@ class MakeStore:
 
 @dataclass(frozen=True)
 class ChangeSchema:
-    """Add what a store lacks (a view, indexes); never a column, never a row."""
+    """Add what a store lacks (a view, indexes), or take it ``out``; never a column, never a row."""
 
     store: Store
     what: str
     script: str
     back: str
+    out: bool = False
 
     @property
     def title(self) -> str:
         """One line."""
-        return f"add {self.what} to {self.store.db}"
+        return f"take {self.what} out of {self.store.db}" if self.out else f"add {self.what} to {self.store.db}"
 
     def do(self, undo: Undo) -> str:
         """Run the SQL as the owner."""
-        undo(f"take {self.what} out again", lambda: owner.call(self.store, "change_schema", self.back))
-        owner.call(self.store, "change_schema", self.script)
+        again = f"add {self.what} again" if self.out else f"take {self.what} out again"
+        undo(again, lambda: owner.call(self.store, "change_schema", self.back, timeout=SCHEMA_SECONDS))
+        owner.call(self.store, "change_schema", self.script, timeout=SCHEMA_SECONDS)
         return ""
 
 

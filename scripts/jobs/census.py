@@ -10,6 +10,7 @@ import copy
 import errno
 import hashlib
 import os
+import re
 import sqlite3
 import threading
 import time
@@ -31,10 +32,14 @@ DEADLINE: Final = 1800.0
 RESERVE: Final = 16 << 20
 """Bytes that a backup leaves free on its disk."""
 
+_FTS5: Final = re.compile(r"CREATE VIRTUAL TABLE\b.*\bUSING\s+fts5\b", re.IGNORECASE | re.DOTALL)
+_FTS5_OWN: Final = ("config", "data", "docsize", "idx")
+"""The tables that FTS5 keeps an index in. They hold no rows of anybody's, and merge in their own time."""
+
 
 @dataclass(frozen=True)
 class Census:
-    """What a database holds. ``uncounted`` names the tables that have no rows of their own or could not be counted."""
+    """What a database holds. ``uncounted`` names the tables that hold nothing of their own or could not be counted."""
 
     rows: dict[str, int]
     uncounted: list[str]
@@ -43,7 +48,10 @@ class Census:
 
 
 def take(connection: sqlite3.Connection) -> Census:
-    """Count every ordinary table, a virtual table's shadow tables among them. Views and virtual tables are not run."""
+    """Count every ordinary table, with a virtual table's shadow tables but for those of a full-text index.
+
+    Views and virtual tables are not run.
+    """
     factory, connection.text_factory = connection.text_factory, lambda text: text.decode(errors="backslashreplace")
     try:
         schema = connection.execute(
@@ -54,10 +62,12 @@ def take(connection: sqlite3.Connection) -> Census:
         connection.text_factory = factory
     rows: dict[str, int] = {}
     uncounted = []
+    indexes = [name for _, name, _, sql, root in schema if not root and _FTS5.match(str(sql))]
+    derived = {f"{name}_{own}" for name in indexes for own in _FTS5_OWN}
     for kind, name, _, _, root in schema:
         if kind != "table":
             continue
-        count = _count(connection, str(name)) if root else None
+        count = _count(connection, str(name)) if root and name not in derived else None
         if count is None:
             uncounted.append(str(name))
         else:

@@ -20,6 +20,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import store
 
+import full_text
 import gate
 import guard
 import job
@@ -106,6 +107,13 @@ def delete_all(connection: sqlite3.Connection, batch: list[str], total: int, wat
             # The re-check of a long chain takes its time however few rows are deleted, so it does not count here.
             size = max(FIRST_BATCH, int(size * min(2.0, max(0.5, LOCK_SECONDS / spent))))
             time.sleep(held + LOCK_SECONDS / 2)  # the agent's turn, somewhat longer than ours
+
+    def going_on() -> bool:
+        watch.until = time.monotonic() + BATCH_SECONDS
+        return not stop and time.monotonic() < deadline
+
+    if total:
+        full_text.settle(connection, going_on)
     return "done"
 
 

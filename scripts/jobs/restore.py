@@ -95,10 +95,11 @@ def _look_at_databases(place: Place, expected: Mapping[str, dict[str, Any]]) -> 
         with contextlib.closing(store.connect(path)) as connection:
             connection.execute("PRAGMA query_only = ON")
             mode = str(connection.execute("PRAGMA journal_mode").fetchone()[0])
-            rows = census.take(connection).rows
+            found = census.take(connection)
         if mode != wanted["mode"]:
             raise job.JobError(f"{piece.file} is in journal mode {mode}, and should be in {wanted['mode']}")
-        if rows != wanted["rows"]:
+        # Earlier versions counted the tables of a full-text index, too.
+        if found.rows != {table: rows for table, rows in wanted["rows"].items() if table not in found.uncounted}:
             raise job.JobError(f"{piece.file} does not hold the rows that the set has")
 
 

@@ -7,6 +7,7 @@ library need not be installed yet.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import stat
 from typing import Any, Final
@@ -66,7 +67,9 @@ def describe(path: str, table: str = "memory") -> dict[str, Any]:
     - ``other``: a database without ``table``; ``tables`` names what it has, ``change_log`` one that looks like mem0's
     - ``store``: with ``missing_columns``, ``why_not`` (a reason not to look after this table, or null), ``rows``,
       ``journal_mode``, ``user_version``, ``indexes`` (their names), ``indexed`` (columns that a whole index
-      begins with), ``live_view`` (is it there), ``has_superseded_at``, ``sqlite_version``, ``writable``, ``links``
+      begins with), ``live_view`` (is it there), ``full_text`` (``whole``: memops' index is there, with as many rows as
+      the table; ``odd``: it is there and not so; ``taken``: its name has something else; ``none``),
+      ``has_superseded_at``, ``sqlite_version``, ``writable``, ``links``
     """
     directory = os.path.dirname(os.path.abspath(path))
     found: dict[str, Any] = {
@@ -133,6 +136,7 @@ def _shape(connection: sqlite3.Connection, table: str) -> dict[str, Any]:
         "indexes": sorted(indexes),
         "indexed": sorted(name for name in indexed if name),
         "live_view": tables.get("live_" + table, ("", ""))[0] == "view",
+        "full_text": _full_text(connection, table, tables.get(f"{table}_text", ("", ""))[1]),
         "has_superseded_at": "superseded_at" in columns[table],
         "rows": None if missing else connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0],
     }
@@ -143,6 +147,23 @@ def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
         return {row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}
     except sqlite3.DatabaseError:  # a virtual table of a module this SQLite lacks, or a view onto nothing
         return set()
+
+
+def _full_text(connection: sqlite3.Connection, table: str, sql: str) -> str:
+    text = f"{table}_text"
+    quoted = table.replace("'", "''")
+    if not sql:
+        return "none"
+    if not re.match(rf"CREATE VIRTUAL TABLE .* USING fts5\(.*content='{re.escape(quoted)}'", sql, re.DOTALL):
+        return "taken"
+    (triggers,) = connection.execute(
+        "SELECT count(*) FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ?1"
+        " AND name IN (?2 || '_before', ?2 || '_insert', ?2 || '_delete', ?2 || '_update')",
+        (table, text),
+    ).fetchone()
+    # In one statement, and so in one state of the store.
+    count = f'SELECT (SELECT count(*) FROM "{table}") = (SELECT count(*) FROM "{text}_docsize")'
+    return "whole" if triggers == 4 and connection.execute(count).fetchone() == (1,) else "odd"
 
 
 def _why_not(

@@ -124,7 +124,7 @@ def test_a_store_that_was_there_is_changed_only_with_consent(memops_server: Serv
     assert "--yes" in refused.stderr
     assert listing(server).keys() - before.keys() <= {f"{db}-wal", f"{db}-shm"}
     said = memops(server, "install", "--db", db, tty=True, input="n\n", code=1)
-    assert "Add it?" in said.stdout
+    assert "Do it?" in said.stdout
     memops(server, "install", "--db", db, tty=True, input="y\n")
     names = {row[0] for row in server.sql(db, "SELECT name FROM sqlite_schema", user="ada")}
     assert {"live_memory", "memory_expires", "memory_superseded"} <= names

@@ -83,12 +83,14 @@ def judge(rows: Iterable[Row], history_from: str = "created") -> tuple[dict[str,
     return gone, doubtful
 
 
-def make_store(path: Path, rows: Iterable[Row], journal_mode: str = "wal") -> Path:
+def make_store(path: Path, rows: Iterable[Row], journal_mode: str = "wal", *, full_text: bool = False) -> Path:
     """A store with these rows, pointers unchecked."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA journal_mode = {journal_mode}")
         connection.executescript(
-            render.template("schema.sql.j2", table="memory", view="live_memory", indexes=render.INDEXES)
+            render.template(
+                "schema.sql.j2", table="memory", view="live_memory", indexes=render.INDEXES, full_text=full_text
+            )
         )
         connection.executescript("DROP TRIGGER memory_superseded_at_once; BEGIN;")
         connection.executemany(

@@ -35,6 +35,7 @@ HEALTHY = {
     "live_view": True,
     "indexed": ["expires_at", "superseded_by", "subject"],
     "indexes": list(render.INDEXES),
+    "full_text": "none",
 }
 FRESH = Facts(STORE, {"agent": "-"})
 THERE = Facts(STORE, {}, HEALTHY)
@@ -123,6 +124,36 @@ def test_what_a_store_lacks_is_added_and_nothing_else() -> None:
         "add an index on confirmed_at where it is no date to /srv/agent/memory.db",
         "switch /srv/agent/memory.db to WAL (it was: delete)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "begins"),
+    [
+        (True, "none", "add a full-text index (a third more on the disk"),
+        (True, "odd", "add a full-text index ("),
+        (True, "whole", None),
+        (False, "whole", "take the full-text index out of /srv/agent/memory.db"),
+        (False, "odd", "take the full-text index out of /srv/agent/memory.db"),
+        (False, "none", None),
+        (False, "taken", None),
+    ],
+)
+def test_the_full_text_index_is_there_if_it_is_wanted(wanted: bool, there: str, begins: str | None) -> None:
+    store = replace(STORE, full_text=wanted)
+    facts = Facts(store, {}, HEALTHY | {"full_text": there})
+    steps = make_plan(facts, {"default": store}, render.all_files({"default": store}, {"agent": "-"}), installed())
+    (*changes,) = (step for step in steps if isinstance(step, ChangeSchema))
+    assert [step.title.startswith(begins) for step in changes] == ([True] if begins else [])
+    assert {step.back for step in changes} <= {render.sql("full_text", store), render.sql("full_text_drop", store)}
+
+
+def test_a_new_store_has_the_full_text_index_from_the_start() -> None:
+    store = replace(STORE, full_text=True)
+    facts = Facts(store, {"agent": "-"})
+    steps = make_plan(facts, {"default": store}, render.all_files({"default": store}, {"agent": "-"}), Observed())
+    (made,) = (step for step in steps if isinstance(step, MakeStore))
+    assert "USING fts5" in made.schema
+    assert ChangeSchema not in kinds(steps)
 
 
 def test_keep_leaves_the_journal_mode() -> None:

@@ -46,6 +46,7 @@ STORES = {
         ping="backup",
         offsite="restic=/mnt/disk/memory",
         offsite_env="/etc/memops/offsite.env",
+        full_text=True,
     ),
 }
 

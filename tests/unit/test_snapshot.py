@@ -296,7 +296,8 @@ in two lines" VALUES (1);
     held = case.claim()["before"]
     assert held["rows"]['a "quoted" name\nin two lines'] == 1
     assert (held["rows"]["pairs"], held["rows"]["made"], held["rows"]["words_content"]) == (2, 1, 1)
-    assert held["uncounted"] == ["words"]
+    # What a full-text index is kept in holds nothing of its own, and SQLite merges it when it likes.
+    assert held["uncounted"] == ["words", *(f"words_{own}" for own in ("config", "data", "docsize", "idx"))]
     assert not [name for name in held["rows"] if name.startswith("sqlite_")]
     sealed = case.seal()
     assert sealed.returncode == 0, sealed.stderr
