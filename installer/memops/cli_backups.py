@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memops import panels
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -28,9 +30,9 @@ sets_app = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
-    app.command()(backup)
-    app.add_typer(sets_app)
-    app.command()(drill)
+    app.command(rich_help_panel=panels.UPKEEP)(backup)
+    app.add_typer(sets_app, rich_help_panel=panels.UPKEEP)
+    app.command(rich_help_panel=panels.UPKEEP)(drill)
 
 
 def backup(
@@ -40,7 +42,7 @@ def backup(
         typer.Option("--accept-loss", help="Let old sets go though the new one holds much less than the one before."),
     ] = False,
 ) -> None:
-    """Back up now: starts memory-backup.service and follows it.
+    """Back up now, as memory-backup.service does every night.
 
     The set is verified before it gets its name. Where a part of it lost most of what it held in the set before, it is
     kept, no older set is removed, and the exit code is 6: look at the store first, then say --accept-loss.
@@ -59,7 +61,7 @@ def backup(
 
 @sets_app.callback()
 def sets(context: typer.Context, name: Name = None, as_json: Json = False) -> None:
-    """List the backup sets, newest first; verify them, or pin them so that they stay.
+    """List the backup sets; verify them, or pin them so that they stay.
 
     Columns: AGE since it was sealed; SIZE of its files; ROWS of the store in all tables; VERIFIED how long ago it was
     proven last (sealing proves it, sets verify and the drill prove it again), FAILED when it did not pass or cannot be
@@ -171,7 +173,9 @@ def unpin(context: typer.Context, wanted: Chosen, name: Name = None) -> None:
 
 
 def drill(name: Name = None) -> None:
-    """Try the newest set now: starts memory-drill.service, which restores it into a private directory and proves it.
+    """Try now whether the newest set can be restored.
+
+    memory-drill.service restores it into a private directory and proves it.
 
     Nothing of the store is touched. The timer does the same every week.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memops import panels
 from memops.cli_backups import Name  # noqa: TC001 - typer reads the annotations
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command()(restore)
+    app.command(rich_help_panel=panels.UPKEEP)(restore)
 
 
 def restore(

@@ -128,6 +128,15 @@ class Desk:
         back = verdicts.live_again(self._connection, gone) if only else []
         return {"count": len(gone), "going": self._reader.named(gone[:SHOWN]), "back": self._reader.named(back)}
 
+    def forget(self, ids: list[str], only: bool, seen: dict[str, str], by: str, terminal: bool) -> dict[str, Any]:
+        """Delete facts, with what is behind them or ``only`` them; what is ``gone`` and what lives again (``back``)."""
+        with store.writing(self._connection):
+            for fact in self._reader.named(ids):
+                verdicts.require_unchanged(fact, seen.get(fact["id"]))
+            gone, back = verdicts.forget(self._connection, ids, only=only)
+        self._record([{"id": name, "verdict": "forget", "new": None} for name in gone], by, terminal=terminal)
+        return {"gone": gone, "back": back}
+
     def forget_all(self, subject: str | None, user: str | None, by: str, terminal: bool) -> int:
         """Delete all facts of a subject or a user, with what is behind them; how many went."""
         where, values = self._all_of(subject, user)
@@ -179,6 +188,7 @@ OPS: Final[dict[str, Callable[..., Any]]] = {
     "queue": Desk.queue,
     "apply": Desk.apply,
     "going": Desk.going,
+    "forget": Desk.forget,
     "forget_all": Desk.forget_all,
 }
 

@@ -40,10 +40,7 @@ def apply(reader: rows.Reader, verdicts: Sequence[Mapping[str, Any]], *, termina
 
 def _apply(reader: rows.Reader, verdict: Mapping[str, Any], *, terminal: bool) -> dict[str, Any]:
     fact = reader.one(verdict["id"])
-    if verdict.get("seen") not in (None, fact["seen"]):
-        raise store.Refused(
-            f"{store.printable(fact['id'])} is not any more what it was when it was listed", "List it again."
-        )
+    require_unchanged(fact, verdict.get("seen"))
     done: dict[str, Any] = {"id": fact["id"], "verdict": verdict["verdict"], "new": None, "gone": [], "back": []}
     if verdict["verdict"] == "confirm":
         _confirm(reader.connection, fact, verdict)
@@ -53,6 +50,13 @@ def _apply(reader: rows.Reader, verdict: Mapping[str, Any], *, terminal: bool) -
     elif verdict["verdict"] == "forget":
         done["gone"], done["back"] = forget(reader.connection, [fact["id"]], only=verdict.get("only", False))
     return done
+
+
+def require_unchanged(fact: rows.Fact, seen: object) -> None:
+    """Raise store.Refused where a fact is not any more as it was ``seen``, if it was."""
+    if seen not in (None, fact["seen"]):
+        name = store.printable(fact["id"])
+        raise store.Refused(f"{name} is not any more what it was when it was listed", "List it again.")
 
 
 def _confirm(connection: sqlite3.Connection, fact: rows.Fact, verdict: Mapping[str, Any]) -> None:
