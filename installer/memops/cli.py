@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from memops import cli_backups, cli_notes, cli_restore
+from memops import cli_backups, cli_facts, cli_notes, cli_restore, panels
 from memops.cli_backups import Name  # noqa: TC001 - typer reads the annotations
 
 app = typer.Typer(
     name="memops",
-    help="Look after the memory of AI agents: a nightly prune, proven backups, one screen to see it all.",
+    cls=panels.Grouped,
+    help="Look after the memory of AI agents: facts with an end or a review, a nightly prune, proven backups.",
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused and nothing changed, 4 not permitted,"
     " 5 the store was locked, 6 the guard held, 7 done but not proven, 8 not pruned for want of a backup.",
     no_args_is_help=True,
@@ -33,7 +34,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
         raise typer.Exit
 
 
-@app.command()
+@app.command(rich_help_panel=panels.SET_UP)
 def install(
     name: Name = None,
     db: Annotated[
@@ -187,7 +188,7 @@ def install(
         print(report.installed(prepared.facts.store, remarks))
 
 
-@app.command()
+@app.command(rich_help_panel=panels.SEE)
 def status(
     name: Name = None,
     fresh: Annotated[
@@ -216,7 +217,7 @@ def status(
     print(json.dumps(data, indent=1) if as_json else report.status(data))
 
 
-@app.command()
+@app.command(rich_help_panel=panels.SEE)
 def check(
     name: Name = None,
     prometheus: Annotated[
@@ -240,13 +241,13 @@ def check(
     checking.run(settings.chosen(name), None if prometheus is None else str(prometheus.absolute()))
 
 
-@app.command()
+@app.command(rich_help_panel=panels.UPKEEP)
 def prune(
     name: Name = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would go and why, and delete nothing.")] = False,
     allow_large: Annotated[bool, typer.Option("--allow-large", help="Let the guard step aside for this run.")] = False,
 ) -> None:
-    """Delete dead facts now: starts memory-prune.service and follows it.
+    """Delete dead facts now, as memory-prune.service does every night.
 
     \b
     Examples:
@@ -269,12 +270,13 @@ def prune(
             print(record["message"])
 
 
+cli_facts.register(app)
 cli_backups.register(app)
 cli_restore.register(app)
 cli_notes.register(app)
 
 
-@app.command()
+@app.command(rich_help_panel=panels.SEE)
 def logs(
     name: Name = None,
     lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=0, help="How many lines to begin with.")] = 40,
@@ -296,14 +298,14 @@ def logs(
     host.become("journalctl", f"--lines={lines}", *going_on, *units)
 
 
-@app.command()
+@app.command(rich_help_panel=panels.SET_UP)
 def render(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="An empty or new directory.")],
     db: Annotated[Path, typer.Option(metavar="PATH", help="The agent's database.")] = Path("/srv/agent/memory.db"),
     user: Annotated[str, typer.Option(metavar="USER", help="Who owns it.")] = "agent",
     backup_dir: Annotated[Path, typer.Option(metavar="DIR", help="Where backups go.")] = Path("/srv/backup"),
 ) -> None:
-    """Write every file that install would, below DIR, for people who deploy their own way.
+    """Write every file of an installation below DIR, to deploy it your own way.
 
     \b
     Example:
@@ -317,7 +319,7 @@ def render(
         print(path)
 
 
-@app.command()
+@app.command(rich_help_panel=panels.SET_UP)
 def uninstall(
     name: Name = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and change nothing.")] = False,
@@ -329,7 +331,7 @@ def uninstall(
         typer.Option("--confirm", metavar="PATH", help="Agree to --purge of this store off a terminal."),
     ] = None,
 ) -> None:
-    """Take the bundle away again; the store, the backups and the user stay.
+    """Take the bundle away again; stores, backups and users stay.
 
     The same without this command: /usr/local/lib/memops/uninstall
 
