@@ -62,12 +62,11 @@ def _unit_problems(unit: Mapping[str, Any]) -> Problems:
 def _job_problems(status: Mapping[str, Any]) -> Problems:
     for job in status["jobs"]:
         if _not_yet(job):
-            what = "there is no drill yet: the units are of an earlier version of memops"
+            what = f"there is no {job['job']} yet: the units are of an earlier version of memops"
             yield "warning", what, "sudo memops install"
             continue
         yield from _unit_problems(job)
-        # The set on this machine is whole, whatever became of its copy.
-        worst = "warning" if job["job"] == "offsite" else "error"
+        worst = "warning" if job["job"] in _MILD else "error"
         due = job["due"]
         if job["job"] == "backup" and job["result"] == "guard" and status["loss"]:
             continue  # the set is good, and what held is told with the sets
@@ -84,13 +83,20 @@ def _job_problems(status: Mapping[str, Any]) -> Problems:
 
 _LEVELS = ("warning", "error")
 
+_MILD = ("offsite", "digest", "review")
+"""Jobs without which the memory is still pruned, and safe on this machine."""
+
 _GOOD = ("drill", "offsite")
 """Jobs whose ``due`` counts from the last good run."""
 
 
+_LATER = ("drill", "digest", "review")
+"""Jobs that installations of earlier versions do not have."""
+
+
 def _not_yet(unit: Mapping[str, Any]) -> bool:
-    """Whether it is a unit of the drill, which installations of earlier versions do not have."""
-    return unit["loaded"] == "not-found" and str(unit["unit"]).startswith("memory-drill")
+    """Whether it is a unit that the version which was installed did not have."""
+    return unit["loaded"] == "not-found" and str(unit["unit"]).startswith(tuple(f"memory-{job}" for job in _LATER))
 
 
 def _timer_problems(status: Mapping[str, Any]) -> Problems:

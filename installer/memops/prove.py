@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from memops.settings import Store
 
-MOST_EXPOSED = {"snapshot": 0.5, "prune": 0.5, "backup": 1.0, "drill": 1.2}
+MOST_EXPOSED = {"snapshot": 0.5, "prune": 0.5, "digest": 0.5, "review": 0.5, "backup": 1.0, "drill": 1.2}
 """The exposure each job may have at most, by ``systemd-analyze security``."""
 
 
@@ -30,6 +30,7 @@ def everything(store: Store, edited: set[str], say: Callable[[str], None]) -> li
         partial(next_runs, store, say),
         partial(first_backup, store, say),
         partial(first_prune, store, say),
+        partial(first_digest, store, say),
         partial(textfile, store, say),
         partial(exposure, store, edited, say),
     )
@@ -52,7 +53,7 @@ def units(store: Store, edited: set[str], say: Callable[[str], None]) -> list[st
         if shown.get(unit, {}).get("LoadState") != "loaded"
     ]
     ours = {name: unit for name, unit in shown.items() if name not in edited and not unit["DropInPaths"]}
-    for job in ("prune", "snapshot"):
+    for job in ("prune", "snapshot", "digest", "review"):
         unit = ours.get(store.unit(job), {"User": store.user})
         if unit["User"] != store.user:
             problems.append(f"{store.unit(job)} would run as {unit['User'] or 'root'}, not as {store.user}.")
@@ -102,6 +103,17 @@ def first_prune(store: Store, say: Callable[[str], None]) -> list[str]:
         return []
     record = prune.run(store, None)
     say(f"prune, for real: {record['message']}")
+    return []
+
+
+def first_digest(store: Store, say: Callable[[str], None]) -> list[str]:
+    """The prune has started the digest, which ends well."""
+    unit = store.unit("digest")
+    systemd.wait(unit)
+    record = jobs.last_run(jobs.run_records(store), "digest")
+    if record is None or record["exit"] != 0:
+        return [f"The digest did not come to a good end: journalctl -u {unit}"]
+    say(f"digest: {record['message']}")
     return []
 
 

@@ -61,25 +61,17 @@ def doomed(store: Store) -> Iterator[dict[str, str]]:
 
     Raises MemopsError when the store cannot be read.
     """
-    answer = script(store, "--list")
+    answer = script(store, "prune.py", "--list", "--sql", f"/etc/memops/{store.name}/prune.sql")
     for line in answer.splitlines():
         row = json.loads(line)
         yield {key: printable(value) for key, value in row.items()}
 
 
-def count(store: Store) -> dict[str, Any]:
-    """The store's counts, made now as its owner. Raises MemopsError when the store cannot be read."""
-    counts: dict[str, Any] = json.loads(script(store, "--count"))
-    return counts
-
-
-def script(store: Store, form: str) -> str:
-    """What the prune script prints in one of its reading forms (``--list``, ``--count``), run as the store's owner."""
+def script(store: Store, *words: str) -> str:
+    """What a script of the jobs prints that only reads the store, run as its owner; ``words``: its name and options."""
+    name, *options = words
     ran = owner.run(
-        store,
-        *("/usr/bin/python3", "-I", f"{LIBRARY}/prune.py", form),
-        *("--store", store.seen_db, "--sql", f"/etc/memops/{store.name}/prune.sql"),
-        timeout=1800,
+        store, "/usr/bin/python3", "-I", f"{LIBRARY}/{name}", "--store", store.seen_db, *options, timeout=1800
     )
     if ran.code:
         raise MemopsError(

@@ -42,15 +42,24 @@ def read(path: str) -> str | None:
         return file.read(_LARGEST).decode(errors="replace")
 
 
+def objects(text: str) -> list[dict[str, Any]]:
+    """The JSON objects in a text that has one a line; what is none is passed over."""
+    found = []
+    for line in text.splitlines():
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+    return found
+
+
 def run_records(path: str, clean: Clean) -> list[dict[str, Any]]:
     """The run records that the store's user keeps, oldest first; untrusted. Raises NotAllowed."""
     records = []
-    for line in (read(path) or "").splitlines():
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict) and isinstance(record.get("job"), str) and isinstance(record.get("end"), str):
+    for record in objects(read(path) or ""):
+        if isinstance(record.get("job"), str) and isinstance(record.get("end"), str):
             counts = _mapping(record.get("counts"))
             record["counts"] = {key: value for key, value in counts.items() if _plausible(key, value)}
             record["exit"] = record["exit"] if type(record.get("exit")) is int else None

@@ -33,7 +33,7 @@ INDEXES = {
 }
 """The indexes every store needs: name → column, where any index that begins with it will do."""
 
-STORE_SQL = ("schema", "prune", "review")
+STORE_SQL = ("schema", "prune", "review", "digest", "health")
 """The SQL files of each store in /etc/memops/STORE: sql/NAME.sql.j2."""
 
 

@@ -10,7 +10,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from memops import host, prune, records, survey, systemd
+from memops import host, records, survey, systemd, vitals
 from memops.health import problems
 from memops.store import printable
 from memops.survey import iso
@@ -30,8 +30,12 @@ def gather(stores: Iterable[Store], *, fresh: bool = False, now: float | None = 
 
 
 def look(store: Store, now: float) -> dict[str, Any]:
-    """The part of a store's status that everybody sees."""
-    found = survey.look(store.name, lambda *words: host.run(*words).out, now, records.read_files(store.name, printable))
+    """The part of a store's status that check judges."""
+    return _look(store, now, records.read_files(store.name, printable))
+
+
+def _look(store: Store, now: float, files: records.Files) -> dict[str, Any]:
+    found = survey.look(store.name, lambda *words: host.run(*words).out, now, files)
     if newest := found["newest_set"]:
         # Only root sees the sets themselves; the others go by root's record.
         newest["gone"] = os.access(store.sets, os.X_OK) and host.look(f"{store.sets}/{newest['set']}") is None
@@ -39,13 +43,17 @@ def look(store: Store, now: float) -> dict[str, Any]:
 
 
 def _store(store: Store, fresh: bool, now: float) -> dict[str, Any]:
-    result = look(store, now)
-    # The jobs of a night; what the others said last is in root's record.
-    result["journal"] = _journal([job["unit"] for job in result["jobs"] if job["job"] not in ("drill", "offsite")])
+    files = records.read_files(store.name, printable)
+    result = {**_look(store, now, files), "health": vitals.newest(files.records or [], now)}
+    # The jobs of a night; what the others said last is in their records.
+    others = ("drill", "offsite", "review")
+    result["journal"] = _journal([job["unit"] for job in result["jobs"] if job["job"] not in others])
     if None in result["journal"].values():
         result["unreadable"].append("the journal (needs root or the group systemd-journal)")
     if fresh:
-        result["counts"] = {**prune.count(store), "at": iso(now), "age": 0}
+        counts, figures = vitals.count(store)
+        result["counts"] = {**counts, "at": iso(now), "age": 0}
+        result["health"] = vitals.make(figures, iso(now), 0)
     return {**result, "problems": problems(result)}
 
 

@@ -18,12 +18,15 @@ from typing import Any, Protocol
 
 Run = Callable[..., str]
 
-JOBS = ("snapshot", "backup", "prune", "drill")
-TIMED = ("backup", "prune", "drill")
+JOBS = ("snapshot", "backup", "prune", "digest", "drill", "review")
+TIMED = ("backup", "prune", "drill", "review")
+FOLLOWS = {"offsite": "backup", "digest": "prune"}
+"""Jobs without a timer of their own whose run is due when that of another one is."""
+
 OPTIONAL = ("pause", "remote", "offsite")
 """Jobs that only some stores have: which, is asked of systemd. A pause leaves no record and is seen when it failed."""
 
-ORDER = ("pause", "remote", "snapshot", "backup", "offsite", "prune", "drill")
+ORDER = ("pause", "remote", "snapshot", "backup", "offsite", "prune", "digest", "drill", "review")
 """All of them, as a night goes and a week ends."""
 
 SCRIPTS = {job: f"/usr/local/lib/memops/{'seal' if job == 'backup' else job}.py" for job in ORDER}
@@ -234,12 +237,12 @@ def _judge(
 ) -> None:
     """Add to each job and to the newest set whether it is due."""
     asked = {job["job"]: _ask(timer, _since(job, timer), now) for job in jobs if (timer := _timer_of(job, units))}
-    backup_timer = next(_timer_of(job, units) or {} for job in jobs if job["job"] == "backup")
+    timers = {job["job"]: _timer_of(job, units) or {} for job in jobs}
     for job in jobs:
-        if job["job"] == "offsite":  # follows each backup, and has no timer of its own
-            asked["offsite"] = _ask(backup_timer, seconds(job["good"] or job["ended"]), now)
+        if leader := FOLLOWS.get(job["job"]):
+            asked[job["job"]] = _ask(timers[leader], seconds(job["good"] or job["ended"]), now)
     if newest is not None:
-        asked["set"] = _ask(backup_timer, seconds(str(newest["sealed_at"])), now)
+        asked["set"] = _ask(timers["backup"], seconds(str(newest["sealed_at"])), now)
     coming = elapses(run, [ask for _, ask in asked.values() if ask])
     due = {what: make_due(since, coming.get(ask, []) if ask else [], now) for what, (since, ask) in asked.items()}
     for job in jobs:

@@ -38,8 +38,8 @@ STAMPS: Final = "/var/lib/systemd/timers"
 SYSTEMD: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": ""}
 """The environment in which a job asks systemd something."""
 
-KEEP: Final = 400
-"""Run records kept: more than half a year of two jobs a night."""
+KEEP: Final = 600
+"""Run records kept: about half a year of three jobs a night."""
 
 RESULTS: Final = {
     DONE: "done",
@@ -202,17 +202,10 @@ def read_lines(state: str, name: str) -> list[dict[str, Any]]:
     What is no JSON object, or no plain file of a plausible size, is passed over: the agent owns the directory, and a
     record it spoilt must not keep a job from its work.
     """
-    found: list[dict[str, Any]] = []
     try:
-        text = records.read(os.path.join(state, name)) or ""
+        return records.objects(records.read(os.path.join(state, name)) or "")
     except records.NotAllowed:
-        return found
-    for line in text.splitlines():
-        with contextlib.suppress(ValueError, RecursionError):
-            record = json.loads(line)
-            if isinstance(record, dict):
-                found.append(record)
-    return found
+        return []
 
 
 def scheduled(name: str, state: str) -> bool:

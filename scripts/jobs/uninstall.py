@@ -23,7 +23,8 @@ from typing import Any, NoReturn
 MANIFEST = "/etc/memops/manifest.json"
 UNITS = "/etc/systemd/system"
 MARK = "Written by memops "
-JOBS = ("prune", "backup", "snapshot", "drill")
+JOBS = ("prune", "backup", "snapshot", "drill", "digest", "review")
+TIMED = ("prune", "backup", "drill", "review")
 HELPERS = ("alert", "mail", "ping", "metrics", "remote", "pause", "offsite")
 OWN_DIRECTORIES = ("/usr/local/lib/memops", "/etc/memops", "/var/lib/memops", "/run/memops")
 OTHER_FILES = (
@@ -99,7 +100,7 @@ def unit_names(manifest: dict[str, Any], files: list[str]) -> list[str]:
     for store in manifest["stores"].values():
         for job in JOBS:
             names |= {f"memory-{job}{store.get('suffix', '')}.service"}
-            names |= {f"memory-{job}{store.get('suffix', '')}.timer"} if job != "snapshot" else set()
+            names |= {f"memory-{job}{store.get('suffix', '')}.timer"} if job in TIMED else set()
     return sorted(names, key=lambda name: (not name.endswith(".timer"), name))
 
 

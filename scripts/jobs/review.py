@@ -1,0 +1,96 @@
+"""Remind of the review: how many facts wait, and which are next; memory-review.timer starts it every week.
+
+The journal gets ids and counts only. The facts themselves are in ``review.json`` in the state directory, 0600, for the
+mail; escaped for a terminal, and without what looks like a credential. Nothing is decided here, and nothing changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sqlite3
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import health
+import store
+
+import digest
+import job
+import prune
+import reviewing
+import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DAYS: Final = 90
+"""Age of a confirmation from which on a fact waits."""
+
+LIMIT: Final = 20
+"""Facts of one week."""
+
+
+def shown(fact: Mapping[str, Any]) -> dict[str, Any]:
+    """A fact of the queue as it is kept for the mail."""
+    return {
+        "id": store.printable(fact["id"], 100),
+        "subject": digest.shown(fact["subject"], 100),
+        "fact": digest.shown(fact["fact"], 500),
+        "source": digest.shown(fact["source"], 200),
+        "class": fact["class"],
+        "confirmed_at": store.printable(fact["confirmed_at"], 30),
+        "age": fact["age"],
+    }
+
+
+def line(queue: Mapping[str, Any], name: str) -> str:
+    """What the journal gets: counts and ids."""
+    if not queue["waiting"]:
+        return f"none of {queue['live']} live facts waits for review"
+    names = ", ".join(map(digest.name_of, queue["facts"]))
+    command = f"memops review{health.name_option(name)}"
+    return f"{queue['waiting']} of {queue['live']} live facts wait for review ({command}); the next: {names}"
+
+
+def remind(arguments: argparse.Namespace) -> job.Outcome:
+    """One run of the service. Raises JobError, sqlite3.Error, StoreError, OSError."""
+    watch = prune.Watch(job.Stop(), time.monotonic() + digest.DEADLINE)
+    try:
+        with digest.opened(arguments.store, watch) as connection:
+            queue = reviewing.queue(rows.Reader(connection), arguments.sql, DAYS, LIMIT, unused=False)
+    except sqlite3.Error as error:
+        if watch.stop and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+            return job.Outcome("told to stop before its end", {}, "stopped")
+        raise
+    counts = {key: queue[key] for key in ("waiting", "live")}
+    kept = {
+        "at": job.now(),
+        "invocation": os.environ.get("INVOCATION_ID", ""),
+        **counts,
+        "facts": [shown(fact) for fact in queue["facts"]],
+        # Lines for the mail about notes in plain files.
+        "notes": [],
+    }
+    path = os.path.join(arguments.state, "review.json")
+    job.replace_file(path, json.dumps(kept, ensure_ascii=False) + "\n", 0o600)
+    return job.Outcome(line(queue, arguments.name), counts)
+
+
+def main() -> int:
+    """Read the command line, run, return the exit code."""
+    parser = argparse.ArgumentParser(description="Remind of the facts that wait for a review.")
+    parser.add_argument("--name", required=True, help="the store's name")
+    parser.add_argument("--store", required=True, help="the database")
+    parser.add_argument("--sql", required=True, help="the directory of the store's SQL files")
+    parser.add_argument("--state", required=True, help="the directory for run records and the queue")
+    arguments = parser.parse_args()
+    return job.run("review", arguments.state, lambda: remind(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
