@@ -199,11 +199,11 @@ class Store:
         return tuple(self.unit(job, "timer") for job in survey.TIMED)
 
 
-def days(text: str) -> int:
-    """Read ``180d``, ``180 days`` or ``180``. Raises UsageError."""
+def days(text: str, option: str = "--keep-superseded") -> int:
+    """Read ``180d``, ``180 days`` or ``180``, as given to ``option``. Raises UsageError."""
     match = _DAYS.fullmatch(text.strip())
     if not match or int(match[1]) == 0:
-        raise UsageError(f"{text!r} is not a number of days.", "Type for example --keep-superseded 180d.")
+        raise UsageError(f"{text!r} is not a number of days.", f"Type for example {option} 180d.")
     return int(match[1])
 
 

@@ -111,10 +111,13 @@ class Desk:
         """What waits for a review, or what nobody used."""
         return reviewing.queue(self._reader, f"{self._sql}/review.sql", older_than, limit, unused=unused)
 
-    def apply(self, given: list[dict[str, Any]], by: str, terminal: bool) -> list[dict[str, Any]]:
-        """Carry out verdicts, all or none."""
-        done = verdicts.apply(self._reader, given, terminal=terminal)
-        self._record(done, by, terminal=terminal)
+    def apply(
+        self, given: list[dict[str, Any]], by: str, terminal: bool, rehearse: bool = False
+    ) -> list[dict[str, Any]]:
+        """Carry out verdicts, all or none; with ``rehearse`` only say what that would do."""
+        done = verdicts.apply(self._reader, given, terminal=terminal, rehearse=rehearse)
+        if not rehearse:
+            self._record(done, by, terminal=terminal)
         return done
 
     def going(self, ids: list[str], only: bool, subject: str | None, user: str | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ where the fact says something else by now), and for
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 import store
@@ -27,15 +28,26 @@ KEEP: Final = 2000
 FILE: Final = "verdicts.jsonl"
 
 
-def apply(reader: rows.Reader, verdicts: Sequence[Mapping[str, Any]], *, terminal: bool) -> list[dict[str, Any]]:
+class _Rehearsed(Exception):  # noqa: N818 - no error
+    """All went well, and is to be taken back."""
+
+
+def apply(
+    reader: rows.Reader, verdicts: Sequence[Mapping[str, Any]], *, terminal: bool, rehearse: bool = False
+) -> list[dict[str, Any]]:
     """Do what the verdicts say, in their order and one transaction.
 
     terminal: a person says so at a terminal, whose own words do not inherit the origin of what they replace.
+    rehearse: take all of it back at the end.
     Returns for each ``id``, ``verdict``, ``new`` (the fact that is there now, or null), ``gone`` and ``back`` (ids).
     Raises store.Refused, and then nothing was done.
     """
-    with store.writing(reader.connection):
-        return [_apply(reader, verdict, terminal=terminal) for verdict in verdicts]
+    done: list[dict[str, Any]] = []
+    with contextlib.suppress(_Rehearsed), store.writing(reader.connection):
+        done += [_apply(reader, verdict, terminal=terminal) for verdict in verdicts]
+        if rehearse:
+            raise _Rehearsed
+    return done
 
 
 def _apply(reader: rows.Reader, verdict: Mapping[str, Any], *, terminal: bool) -> dict[str, Any]:
