@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from memops import cli_backups, cli_facts, cli_notes, cli_restore, panels
+from memops import cli_backups, cli_facts, cli_notes, cli_restore, cli_review, panels
 from memops.cli_backups import Name  # noqa: TC001 - typer reads the annotations
 
 app = typer.Typer(
@@ -102,6 +102,14 @@ def install(
     offsite_env: Annotated[
         str | None, typer.Option(metavar="FILE", help="Root's file with the secrets for that, NAME=VALUE a line.")
     ] = None,
+    notes: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH",
+            help="Notes in plain files, for a look once a month: what memops notes says of them. Once for each; '' for"
+            " none.",
+        ),
+    ] = None,
     prune_without_backup: Annotated[
         bool | None,
         typer.Option(
@@ -167,6 +175,7 @@ def install(
         "keep_monthly": keep_monthly,
         "offsite": offsite,
         "offsite_env": str(Path(offsite_env).absolute()) if offsite_env else offsite_env,
+        "notes": None if notes is None else tuple(str(Path(text).absolute()) for text in notes if text),
         "prune_without_backup": prune_without_backup,
         "mail_to": mail_to,
         "textfile": str(Path(textfile).absolute()) if textfile else textfile,
@@ -271,6 +280,7 @@ def prune(
 
 
 cli_facts.register(app)
+cli_review.register(app)
 cli_backups.register(app)
 cli_restore.register(app)
 cli_notes.register(app)
