@@ -110,6 +110,14 @@ def install(
             " none.",
         ),
     ] = None,
+    notes: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH",
+            help="Notes in plain files, for a look once a month: what memops notes says of them. Once for each; '' for"
+            " none.",
+        ),
+    ] = None,
     prune_without_backup: Annotated[
         bool | None,
         typer.Option(
@@ -175,6 +183,7 @@ def install(
         "keep_monthly": keep_monthly,
         "offsite": offsite,
         "offsite_env": str(Path(offsite_env).absolute()) if offsite_env else offsite_env,
+        "notes": None if notes is None else tuple(str(Path(text).absolute()) for text in notes if text),
         "notes": None if notes is None else tuple(str(Path(text).absolute()) for text in notes if text),
         "prune_without_backup": prune_without_backup,
         "mail_to": mail_to,

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memops import health, host, offsite, owner, part_places, places, survey, systemd
+from memops import notes as note_files
 from memops.errors import NotPermitted, Refused
 from memops.settings import DEFAULT_USER, SETTINGS_FILE, Store, check
 
@@ -308,6 +309,10 @@ def everything(options: dict[str, Any], saved: Store | None, name: str) -> Facts
     decided = saved is not None or options.get("full_text") is not None
     store, more = parts_and_more(store)
     notes = (*notes, *more)
+    if options.get("notes"):
+        # Those of an earlier run are not looked at again: notes that were moved since are the monthly look's to say.
+        settled, more = note_files.settle(store, exists=not new_user)
+        store, notes = replace(store, notes=settled), (*notes, *more)
     for option, expression in (("--prune-at", store.prune_at), ("--backup-at", store.backup_at)):
         if note := calendar_note(option, systemd.calendar(expression), has_dst=bool(time.daylight)):
             notes = (*notes, note)

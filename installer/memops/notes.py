@@ -10,6 +10,7 @@ import difflib
 import json
 import os
 import pwd
+import shlex
 import shutil
 import stat
 from dataclasses import dataclass
@@ -17,13 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memops import assets, host, owner, systemd
-from memops.errors import MemopsError, NotPermitted, UsageError
-from memops.places import SHARED_DIRECTORIES
+from memops.errors import MemopsError, NotPermitted, Refused, UsageError
+from memops.places import OWN_PLACES, SHARED_DIRECTORIES
 from memops.settings import check_path
 from memops.store import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from memops.settings import Store
 
 SECONDS = 240
 """Seconds for the notes of one owner; the script's own limits are below that."""
@@ -115,25 +118,78 @@ def _root(path: str, uid: int) -> str:
 
 def read(places: Sequence[Place], older_than: int, limit: int) -> dict[str, Any]:
     """What the script says of all places together; see Summary in scripts/jobs/notes.py. Raises MemopsError."""
+    options = (f"--older-than={older_than}", f"--limit={limit}")
     if os.geteuid() != 0:
-        return _checked(_direct((), places, [each.path for each in places], older_than, limit), places)
+        return _checked(_direct((), places, options), places)
     running = systemd.version() is not None
     strict = running and owner.has_namespaces()
     found = []
     for uid in sorted({each.uid for each in places}):
         own = [each for each in places if each.uid == uid]
-        if not running:
-            said = _direct(_stepping_down(uid), own, [each.path for each in own], older_than, limit)
-        else:
-            said = _in_unit(uid, own, older_than, limit, strict=strict)
+        said = _in_unit(uid, own, options, strict=strict) if running else _direct(_stepping_down(uid), own, options)
         found.append(_checked(said, own))
     return merged(found, limit)
 
 
-def _direct(
-    before: tuple[str, ...], places: Sequence[Place], seen: Sequence[str], older_than: int, limit: int
-) -> host.Ran:
-    words = _words(places, seen, older_than, limit)
+def settle(store: Store, *, exists: bool) -> tuple[tuple[str, ...], list[str]]:
+    """The store's notes as memops.toml has them, and what its owner should know. Raises UsageError and Refused.
+
+    exists: whether the store's user is there already, and can try to read them.
+    """
+    places = [place(text) for text in store.notes]
+    settled: list[str] = []
+    for each in places:
+        _require_own(store, each)
+        text = f"{each.root}/./{os.path.relpath(each.path, each.root)}" if each.root != each.path else each.path
+        if text in settled:
+            raise UsageError(f"--notes {each.path} is given twice.", "Leave one of them out.")
+        settled.append(text)
+    return tuple(settled), _try(store, places) if exists else []
+
+
+def _require_own(store: Store, each: Place) -> None:
+    check_path("--notes", each.root)
+    check_path("--notes", each.path)
+    inside = (Path(each.path), *Path(each.path).parents)
+    if each.path in SHARED_DIRECTORIES or any(Path(own) in inside for own in (*OWN_PLACES, store.backup_dir)):
+        raise Refused(f"{each.path} is no place for notes.", "Name the agent's own: --notes PATH")
+    user = _user(each.uid)
+    if user != store.user and f"memops-{user}" != store.user:
+        # The job sees them past closed directories, so that a link in their place would show the agent what is not
+        # its own; whose they are is what it can check.
+        raise Refused(
+            f"{each.path} belongs to {user}, and the store to {store.user}: its monthly look reads only its own notes.",
+            f"Look at these by hand: sudo memops notes {shlex.quote(each.path)}",
+        )
+
+
+def _try(store: Store, places: Sequence[Place]) -> list[str]:
+    """Read the notes as their monthly look will. Raises Refused for a path that it could not read."""
+    if not places:
+        return []
+    found = _checked(_in_unit(places[0].uid, places, ("--limit=0", "--no-git"), strict=store.strict), places)
+    paths = {each.typed: each.path for each in places}
+    for problem in found["problems"]:
+        if problem["where"] in paths:
+            # With namespaces the job sees them in a place of its own, whoever else's closed home they lie in.
+            above = (
+                "" if store.strict else ", and this machine has no namespaces, so it must pass all directories above"
+            )
+            raise Refused(
+                f"User {store.user} cannot read {paths[problem['where']]} ({printable(problem['what'], 100)}){above}.",
+                f"Look at: namei -l {shlex.quote(paths[problem['where']])}",
+            )
+    if not found["entries"]:
+        return [f"There are no notes in {', '.join(paths.values())} yet."]
+    if found["problems"]:
+        first, count = found["problems"][0], len(found["problems"]) + found["unsaid"]
+        named = f"{printable(first['where'], 300)} ({printable(first['what'], 100)})"
+        return [f"{count} of the notes cannot be read, the first {named}."]
+    return []
+
+
+def _direct(before: tuple[str, ...], places: Sequence[Place], options: Sequence[str]) -> host.Ran:
+    words = _words(places, [each.path for each in places], options)
     return host.run(*before, "/usr/bin/python3", "-I", "-c", _START, stdin=words, timeout=SECONDS, ok=None)
 
 
@@ -147,7 +203,7 @@ def _stepping_down(uid: int) -> tuple[str, ...]:
     return ("setpriv", *identity, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
 
-def _in_unit(uid: int, places: Sequence[Place], older_than: int, limit: int, *, strict: bool) -> host.Ran:
+def _in_unit(uid: int, places: Sequence[Place], options: Sequence[str], *, strict: bool) -> host.Ran:
     for each in places:
         check_path("PATH", each.root)
     seen = [each.seen(number) if strict else each.path for number, each in enumerate(places)]
@@ -157,9 +213,8 @@ def _in_unit(uid: int, places: Sequence[Place], older_than: int, limit: int, *, 
         binds = (f'BindReadOnlyPaths="{each.root}":/run/memops/notes/{n}' for n, each in enumerate(places))
         properties += [*owner.WALLS, *_ROOM, *binds]
     identity, command = owner.as_user(_user(uid), command)
-    return owner.transient(
-        [*properties, *identity], command, stdin=_words(places, seen, older_than, limit), timeout=SECONDS
-    )
+    words = _words(places, seen, options)
+    return owner.transient([*properties, *identity], command, stdin=words, timeout=SECONDS)
 
 
 def _user(uid: int) -> str:
@@ -169,12 +224,12 @@ def _user(uid: int) -> str:
         return str(uid)
 
 
-def _words(places: Sequence[Place], seen: Sequence[str], older_than: int, limit: int) -> str:
+def _words(places: Sequence[Place], seen: Sequence[str], options: Sequence[str]) -> str:
     """The standard input of the script: its modules and its command line."""
     folder = assets.folder("jobs")
     modules = {name: (folder / f"{name}.py").read_text(encoding="utf-8") for name in MODULES}
-    words = [f"--older-than={older_than}", f"--limit={limit}", *(f"--name={each.typed}" for each in places)]
-    return json.dumps({"modules": modules, "words": [*words, "--", *seen]})
+    names = (f"--name={each.typed}" for each in places)
+    return json.dumps({"modules": modules, "words": [*options, *names, "--", *seen]})
 
 
 _COUNTS = ("entries", "dated", "undated", "old")

@@ -37,6 +37,8 @@ class Store:
     each ``KIND=SOURCE`` (see parts.py), and ``secrets`` name those whose server wants a key. ``agent_unit`` is stopped
     while the parts are copied. The ``keep_`` numbers are days, weeks and months. ``offsite`` is where each good set is
     handed to, ``restic=REPOSITORY`` or ``rclone=REMOTE:PATH``, with its secrets in root's file ``offsite_env``.
+    ``notes`` are files and directories of notes that the review looks at once a month; where they lie in a repository,
+    its top ends at ``/./``, and git can date them.
     """
 
     name: str = "default"
@@ -62,6 +64,7 @@ class Store:
     prune_without_backup: bool = False
     offsite: str = ""
     offsite_env: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def suffix(self) -> str:
@@ -133,6 +136,17 @@ class Store:
         if part.server or not self.strict:
             return part.source
         return f"/run/memops/parts/{part.name}/{part.file}"
+
+    @property
+    def note_places(self) -> tuple[tuple[str, str, str], ...]:
+        """Of each of the notes: what their job gets to see for it, where it sees them, and their own path."""
+        places = []
+        for number, text in enumerate(self.notes):
+            top, _, rest = text.partition("/./")
+            path = f"{top}/{rest}" if rest else top
+            bound = f"/run/memops/notes/{number}"
+            places.append((top, (f"{bound}/{rest}" if rest else bound) if self.strict else path, path))
+        return tuple(places)
 
     @property
     def state(self) -> str:
@@ -235,6 +249,7 @@ def check(store: Store) -> None:
         raise UsageError(f"{store.user!r} cannot be a user's name.", "Name the user that runs your agent: --user NAME.")
     for option, path in (("--db", store.db), ("--backup-dir", store.backup_dir)):
         check_path(option, path)
+    _check_notes(store.notes)
     _check_textfile(store.textfile)
     _check_backups(store)
     for option, value, allowed in (
@@ -276,6 +291,13 @@ def _check_backups(store: Store) -> None:
             "Type for example --agent-unit agent.service",
         )
     offsite.check_text(store.offsite, store.offsite_env)
+
+
+def _check_notes(paths: tuple[object, ...]) -> None:
+    for path in paths:
+        if not isinstance(path, str):
+            raise UsageError("notes is a list of paths.", "Type: memops install --notes PATH")
+        check_path("--notes", path)
 
 
 def _check_textfile(path: str) -> None:

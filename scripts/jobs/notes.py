@@ -110,14 +110,15 @@ def look(
     *,
     older_than: int = OLD,
     limit: int = SHOWN,
+    git: bool = True,
     names: Mapping[str, str] | None = None,
 ) -> Summary:
     """Read the notes at ``paths``, files or directories. Raises nothing: what cannot be read is among the problems.
 
-    now: seconds since 1970. older_than: days. limit: the most entries that are listed.
+    now: seconds since 1970. older_than: days. limit: the most entries that are listed. git: ask it for dates.
     names: a path → what it is called in the answer, where it is not seen at its own place.
     """
-    reader = _Reader(now, older_than)
+    reader = _Reader(now, older_than, git=git)
     try:
         for path in paths:
             reader.top(path, (names or {}).get(path, path))
@@ -129,7 +130,8 @@ def look(
 
 
 class _Reader:
-    def __init__(self, now: float, older_than: int) -> None:
+    def __init__(self, now: float, older_than: int, *, git: bool) -> None:
+        self._git = git
         self._latest = note_dates.today(now)
         self._old = self._latest - timedelta(days=min(older_than, 300_000))
         self._summary = Summary(older_than)
@@ -262,7 +264,7 @@ class _Reader:
             raise _Full(f"more than {FILES:,} files")
         entries = found.entries
         # git is for the owner alone: whoever else started it would read, as themselves, what the owner configured.
-        if os.geteuid() == owner != 0 and any(entry.date is None for entry in entries):
+        if self._git and os.geteuid() == owner != 0 and any(entry.date is None for entry in entries):
             entries = self._dated(entries, self.history.lines(path, content))
         counts = Counts(shown, found.form, len(entries))
         for entry in entries:
@@ -332,10 +334,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("paths", nargs="+", metavar="PATH")
     parser.add_argument("--older-than", type=int, default=OLD, metavar="DAYS")
     parser.add_argument("--limit", type=int, default=SHOWN, metavar="N", help="entries that are listed")
+    parser.add_argument("--no-git", action="store_false", dest="git", help="do not ask git for dates")
     parser.add_argument("--name", action="append", default=[], help="what each path is called in the answer")
     options = parser.parse_args(argv)
     names = dict(zip(options.paths, options.name, strict=False))
-    found = look(options.paths, time.time(), older_than=options.older_than, limit=options.limit, names=names)
+    wanted = {name: getattr(options, name) for name in ("older_than", "limit", "git")}
+    found = look(options.paths, time.time(), names=names, **wanted)
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps(found.as_json()), flush=True)
     return 0
