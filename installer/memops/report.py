@@ -61,13 +61,14 @@ def progress() -> Callable[[int, int], None] | None:
 def installed(store: Store, remarks: list[str]) -> str:
     """The last words of an installation."""
     lines = [f"Note: {remark}" for remark in remarks]
+    rank = "sudo memops install --full-text" + (f" --name {store.name}" if store.name != "default" else "")
     lines += [
         "",
         f"memops looks after {store.db} now. What to type next:",
         "  memops status                             see how it is",
         f"  sudo systemctl start {store.unit('prune'):<20} prune now",
         f"  sudo systemctl start {store.unit('backup'):<20} back up now",
-        *([] if store.full_text else ["  sudo memops install --full-text           let recall rank what it finds"]),
+        *([] if store.full_text else [f"  {rank:<41} let recall rank what it finds"]),
         "  sudo memops uninstall                     take it away again; the data stays",
     ]
     return "\n".join(lines)

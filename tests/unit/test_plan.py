@@ -114,7 +114,9 @@ def test_a_half_installation_is_finished() -> None:
 
 def test_what_a_store_lacks_is_added_and_nothing_else() -> None:
     bare = replace(
-        THERE, found=HEALTHY | {"live_view": False, "indexed": ["expires_at", "subject"], "indexes": [], "journal_mode": "delete"}
+        THERE,
+        found=HEALTHY
+        | {"live_view": False, "indexed": ["expires_at", "subject"], "indexes": [], "journal_mode": "delete"},
     )
     steps = [s for s in make_plan(bare, STORES, FILES, installed()) if isinstance(s, ChangeSchema | SwitchToWal)]
     assert [s.title for s in steps] == [

@@ -58,3 +58,50 @@ WHEN NEW.superseded_by IS NOT NULL AND NEW.superseded_at IS NULL
 BEGIN
   UPDATE "memory" SET superseded_at = datetime('now') WHERE rowid = NEW.rowid;
 END;
+
+-- [full_text]
+-- The full-text index that recall ranks by: the words of subject and fact, kept by triggers whoever writes. The text
+-- itself stays in memory. What writes to the store needs FTS5 in its SQLite, as Debian's and Python's have it.
+DROP TRIGGER IF EXISTS "memory_text_before";
+DROP TRIGGER IF EXISTS "memory_text_insert";
+DROP TRIGGER IF EXISTS "memory_text_delete";
+DROP TRIGGER IF EXISTS "memory_text_update";
+DROP TABLE IF EXISTS "memory_text_replaced";
+DROP TABLE IF EXISTS "memory_text";
+CREATE VIRTUAL TABLE "memory_text" USING fts5(
+  subject, fact, content='memory', content_rowid='rowid', tokenize='unicode61 remove_diacritics 2'
+);
+
+-- SQLite runs no DELETE trigger for the row that an INSERT OR REPLACE takes away (unless recursive_triggers is on), and
+-- the index forgets only what it is told word for word. So that row is noted before, and forgotten after if it has gone.
+CREATE TABLE "memory_text_replaced" (row INTEGER PRIMARY KEY, subject, fact);
+
+CREATE TRIGGER "memory_text_before" BEFORE INSERT ON "memory"
+WHEN EXISTS (SELECT 1 FROM "memory" WHERE id = NEW.id)
+BEGIN
+  DELETE FROM "memory_text_replaced";
+  INSERT INTO "memory_text_replaced" SELECT rowid, subject, fact FROM "memory" WHERE id = NEW.id;
+END;
+
+CREATE TRIGGER "memory_text_insert" AFTER INSERT ON "memory"
+BEGIN
+  INSERT INTO "memory_text"("memory_text", rowid, subject, fact)
+  SELECT 'delete', row, subject, fact FROM "memory_text_replaced" WHERE row NOT IN (SELECT rowid FROM "memory");
+  DELETE FROM "memory_text_replaced";
+  INSERT INTO "memory_text"(rowid, subject, fact) VALUES (NEW.rowid, NEW.subject, NEW.fact);
+END;
+
+CREATE TRIGGER "memory_text_delete" AFTER DELETE ON "memory"
+BEGIN
+  DELETE FROM "memory_text_replaced" WHERE row = OLD.rowid;
+  INSERT INTO "memory_text"("memory_text", rowid, subject, fact) VALUES ('delete', OLD.rowid, OLD.subject, OLD.fact);
+END;
+
+CREATE TRIGGER "memory_text_update" AFTER UPDATE OF subject, fact ON "memory"
+BEGIN
+  DELETE FROM "memory_text_replaced" WHERE row = OLD.rowid;
+  INSERT INTO "memory_text"("memory_text", rowid, subject, fact) VALUES ('delete', OLD.rowid, OLD.subject, OLD.fact);
+  INSERT INTO "memory_text"(rowid, subject, fact) VALUES (NEW.rowid, NEW.subject, NEW.fact);
+END;
+
+INSERT INTO "memory_text"("memory_text") VALUES ('rebuild');
