@@ -21,6 +21,7 @@ import store
 
 import digest
 import job
+import note_month
 import prune
 import reviewing
 import rows
@@ -68,17 +69,19 @@ def remind(arguments: argparse.Namespace) -> job.Outcome:
             return job.Outcome("told to stop before its end", {}, "stopped")
         raise
     counts = {key: queue[key] for key in ("waiting", "live")}
+    lines, noted = note_month.look(arguments.state, [(seen, place) for seen, place in arguments.notes])
+    if noted:
+        job.say(f"review: {note_month.line(noted)}")
     kept = {
         "at": job.now(),
         "invocation": os.environ.get("INVOCATION_ID", ""),
         **counts,
         "facts": [shown(fact) for fact in queue["facts"]],
-        # Lines for the mail about notes in plain files.
-        "notes": [],
+        "notes": lines,
     }
     path = os.path.join(arguments.state, "review.json")
     job.replace_file(path, json.dumps(kept, ensure_ascii=False) + "\n", 0o600)
-    return job.Outcome(line(queue, arguments.name), counts)
+    return job.Outcome(line(queue, arguments.name), counts | noted)
 
 
 def main() -> int:
@@ -88,6 +91,9 @@ def main() -> int:
     parser.add_argument("--store", required=True, help="the database")
     parser.add_argument("--sql", required=True, help="the directory of the store's SQL files")
     parser.add_argument("--state", required=True, help="the directory for run records and the queue")
+    parser.add_argument(
+        "--notes", nargs=2, action="append", default=[], metavar=("SEEN", "PATH"), help="notes, once a month"
+    )
     arguments = parser.parse_args()
     return job.run("review", arguments.state, lambda: remind(arguments))
 

@@ -47,6 +47,7 @@ STORES = {
         offsite="restic=/mnt/disk/memory",
         offsite_env="/etc/memops/offsite.env",
         full_text=True,
+        notes=("/srv/whole/repo %h $x/./CLAUDE.md", "/home/whole/.claude"),
     ),
 }
 
