@@ -10,6 +10,7 @@ import pytest
 
 import memops.assets
 import memops.health
+import memops.letters
 import memops.records
 import memops.store
 import memops.survey
@@ -18,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # On a server these lie beside the jobs and are imported as `store` and so on. Here each is the same module under both
 # names, so that an error raised through one is caught through the other.
-for shared in (memops.health, memops.records, memops.store, memops.survey):
+for shared in (memops.health, memops.letters, memops.records, memops.store, memops.survey):
     sys.modules.setdefault(shared.__name__.removeprefix("memops."), shared)
 
 # How long one example takes is the machine's affair, and it may be busy.

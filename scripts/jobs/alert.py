@@ -1,36 +1,34 @@
 """Say that a job failed: one line at priority err, then the last lines of that run; with ``--mail``, by mail.
 
 ``memory-alert@UNIT.service`` runs it through the ``OnFailure=`` of every job, and ``memory-mail@UNIT.service`` where an
-address is set. systemd tells in $MONITOR_* which run failed (man systemd.exec); without, it is the newest on record.
-What the store's user can write is only ever shown, escaped.
+address is set; that mails what a good digest or reminder left, too. systemd tells in $MONITOR_* which run is meant (man
+systemd.exec); without, it is the newest on record. What the store's user can write is only ever shown, escaped.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
-import tomllib
 from dataclasses import dataclass
-from email.message import EmailMessage
 from typing import TYPE_CHECKING, Any, Final
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import letters
 import records
 import survey
 from store import printable
 
 import job
+import post
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 LINES: Final = 10
 
@@ -39,8 +37,13 @@ MEANING: Final = {
     "remote": "so there is no new backup",
     "drill": "so nothing proves that the newest backup can be restored",
     "offsite": "so the newest backup is on this machine only",
+    "digest": "so nobody was shown the new facts",
+    "review": "so nobody was reminded of the review",
 }
 """What the failure of a job comes to, where its name does not say it."""
+
+TELLING: Final = ("digest", "review")
+"""Jobs that leave something to be mailed when all went well."""
 
 BEFORE: Final = {"backup": ("pause", "remote", "snapshot"), "snapshot": ("pause",), "remote": ("pause",)}
 """The steps of a backup that a later one needs; each is started by every backup."""
@@ -71,15 +74,6 @@ def split(unit: str) -> tuple[str, str]:
     return name, store or "default"
 
 
-def mail_address(settings: str, store: str) -> str:
-    """Where this store's failures are mailed to; empty where nothing is set or the settings cannot be read."""
-    try:
-        with open(settings, "rb") as file:
-            return str(tomllib.load(file)["store"][store].get("mail_to", ""))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return ""
-
-
 def read(path: str) -> str:
     """A plain file's text, no link followed; empty when there is none."""
     try:
@@ -91,15 +85,12 @@ def read(path: str) -> str:
 def kept_records(state: str, name: str, store: str) -> list[dict[str, Any]]:
     """What a job wrote about its runs, oldest first; of a job of root's only the last is kept."""
     key = records.KEYS.get(name)
-    found: list[dict[str, Any]] = []
-    for line in [read(f"{state}/{store}.sets.json")] if key else read(f"{state}/{store}/runs.jsonl").splitlines():
-        with contextlib.suppress(ValueError, RecursionError):
-            record = json.loads(line)
-            if key and isinstance(record, dict):
-                record = record.get(key)
-            if isinstance(record, dict) and record.get("job", name) == name:
-                found.append(record)
-    return found
+    if key:  # one object, over many lines
+        text = read(f"{state}/{store}.sets.json").replace("\n", " ")
+        runs = [record.get(key) for record in records.objects(text)]
+    else:
+        runs = [*records.objects(read(f"{state}/{store}/runs.jsonl"))]
+    return [run for run in runs if isinstance(run, dict) and run.get("job", name) == name]
 
 
 def journal(*matches: str) -> list[dict[str, Any]]:
@@ -169,6 +160,12 @@ def words(environment: Mapping[str, str]) -> str:
     return f"it left no word (systemd: {printable(result or 'unknown', 30)})"
 
 
+def just_ended(name: str, kept: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether it is a good run of a job that is mailed about after those, by its record: it ended just now."""
+    at = survey.seconds(str(kept[-1].get("end"))) if kept and kept[-1].get("exit") == 0 else None
+    return name in TELLING and at is not None and abs(time.time() - at) < 60
+
+
 def make_report(unit: str, state: str, environment: Mapping[str, str]) -> Report:
     """What there is to say about the run of ``unit`` that systemd's variables mean, or about its newest."""
     name, store = split(unit)
@@ -177,7 +174,7 @@ def make_report(unit: str, state: str, environment: Mapping[str, str]) -> Report
     # A unit that never started has a good run's variables, or none; so it is when a person starts this to try it out.
     failed = monitored and environment.get("MONITOR_SERVICE_RESULT") != "success"
     how = verdict(unit) if monitored else ""
-    if how == "dependency" or (how is None and not failed):
+    if how == "dependency" or (how is None and not failed and not just_ended(name, kept)):
         first = failed_before(unit)
         other = f"a unit that it needs failed; which: systemctl list-dependencies {unit}"
         line = f"{unit} did not run at {job.now()}: {f'{first} failed before it' if first else other}"
@@ -197,33 +194,45 @@ def make_report(unit: str, state: str, environment: Mapping[str, str]) -> Report
     return Report(f"{unit} failed at {when}: {message or words(environment)}{meaning}", tail(invocation, record))
 
 
-def send(report: Report, unit: str, address: str, sendmail: str) -> str:
-    """Hand the report to the system's mail program. Returns why that failed; empty when it was taken."""
-    message = EmailMessage()
-    message["To"] = address
-    message["Subject"] = f"{socket.gethostname()}: {unit} {'failed' if report.failed else 'did not fail'}"
-    message["Auto-Submitted"] = "auto-generated"
-    look = f"What to type: memops status; journalctl -u {unit}"
-    message.set_content("\n".join([report.line, "", *report.tail, "", look]) + "\n", cte="8bit")
-    try:
-        ran = subprocess.run(
-            [sendmail, "-i", address], input=bytes(message), capture_output=True, timeout=60, check=False
-        )
-    except FileNotFoundError:
-        return f"this machine has no {sendmail}"
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return printable(error, 200)
-    said = (ran.stderr + ran.stdout).decode(errors="replace").strip().splitlines()
-    return "" if ran.returncode == 0 else printable(said[-1] if said else f"exit code {ran.returncode}", 200)
+def left_behind(unit: str, state: str, environment: Mapping[str, str]) -> letters.Letter | None:
+    """A letter with what a good run of the digest or of the reminder left; None where there is nothing to tell.
+
+    The run is the one that systemd's variables mean, else the last that left something.
+    """
+    name, store = split(unit)
+    find = {"digest": digests, "review": queues}.get(name)
+    run = environment.get("MONITOR_INVOCATION_ID", "") if environment.get("MONITOR_UNIT") == unit else None
+    found = [left for left in (find(f"{state}/{store}") if find else ()) if run in (None, left.get("invocation"))]
+    if not found:
+        return None
+    return {"digest": letters.digest, "review": letters.review}[name](found[-1], store, printable)
 
 
-def mail(report: Report, unit: str, places: Places) -> int:
-    """Mail the report, and say in one line what became of it."""
-    address = mail_address(places.settings, split(unit)[1])
-    if report.repeats or not address:
-        job.say(f"no mail about {unit}: {'the failure before it has its own' if address else 'no address is set'}")
+def digests(state: str) -> list[dict[str, Any]]:
+    """The digests that are kept, oldest first."""
+    return [each for each in records.objects(read(f"{state}/digests.jsonl")) if each.get("facts")]
+
+
+def queues(state: str) -> list[dict[str, Any]]:
+    """What the last reminder left, if anything waits."""
+    return [each for each in records.objects(read(f"{state}/review.json")) if each.get("facts") or each.get("notes")]
+
+
+def mail(unit: str, places: Places, environment: Mapping[str, str]) -> int:
+    """Mail what a good run left, or why a run failed, and say in one line what became of it."""
+    report = make_report(unit, places.state, environment)
+    letter = letters.failure(unit, report.line, report.tail, failed=report.failed)
+    why = "the failure before it has its own" if report.repeats else ""
+    if not report.failed and split(unit)[0] in TELLING:
+        left = left_behind(unit, places.state, environment)
+        if left is None and environment.get("MONITOR_UNIT") == unit:
+            why = "it left nothing to tell"
+        letter = left or letter
+    address = post.address_of(places.settings, split(unit)[1])
+    if why or not address:
+        job.say(f"no mail about {unit}: {why if address else 'no address is set'}")
         return job.DONE
-    if reason := send(report, unit, address, places.sendmail):
+    if reason := post.send(letter, address, places.sendmail):
         job.say(f"the mail about {unit} to {address} could not be sent: {reason}", error=True)
         return job.FAILED
     job.say(f"the mail about {unit} to {address} was handed to {places.sendmail}")
@@ -242,10 +251,10 @@ def main(argv: list[str]) -> int:
     if not re.fullmatch(r"memory-[a-z]+(-[a-z0-9-]+)?\.service", options.unit):
         parser.error(f"{options.unit!r} is no unit of memops")
     places = Places(options.settings, options.state, options.sendmail)
-    report = make_report(options.unit, places.state, os.environ)
     if options.mail:
-        return mail(report, options.unit, places)
-    address = mail_address(places.settings, split(options.unit)[1])
+        return mail(options.unit, places, os.environ)
+    report = make_report(options.unit, places.state, os.environ)
+    address = post.address_of(places.settings, split(options.unit)[1])
     no_mail = address and not os.path.exists(places.sendmail)
     note = f" (no mail: this machine has no {places.sendmail})" if no_mail else ""
     job.say(report.line + note, error=report.failed)

@@ -10,14 +10,21 @@ import threading
 from email import policy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import alert
+import job
 import ping
-from memops import settings, survey
+import post
+from memops import letters, settings, survey
 from memops.errors import UsageError
 from memops.settings import Store
+from memops.store import printable
+
+if TYPE_CHECKING:
+    from email.message import EmailMessage
 
 PRUNE, BACKUP, WORK = "memory-prune.service", "memory-backup.service", "memory-prune-work.service"
 RUN, OTHER = "0123456789abcdef0123456789abcdef", "f" * 32
@@ -30,7 +37,8 @@ for argument in sys.argv[1:]:
     if not argument.startswith(known):
         sys.exit(f"unknown argument {argument}")
 for entry in json.load(open(__file__ + ".json")):
-    if any(f"UNIT={entry.get('UNIT')}" == a or a.endswith(f"INVOCATION_ID={entry.get('OF')}") for a in sys.argv):
+    wanted = ("--lines=1", f"UNIT={entry.get('UNIT')}")
+    if any(a in wanted or a.endswith(f"INVOCATION_ID={entry.get('OF')}") for a in sys.argv):
         print(json.dumps(entry))
 """
 
@@ -212,21 +220,107 @@ def sendmail(tmp_path):
     return program
 
 
-def test_the_mail(tmp_path, sendmail) -> None:
-    report = alert.Report("memory-prune.service failed at …: " + "ü" * 300, ("one", "x" * 200))
-    assert alert.send(report, PRUNE, "ops@example.org", str(sendmail)) == ""
-    letter = email.message_from_bytes(Path(f"{sendmail}.taken").read_bytes(), policy=policy.default)
+def taken(sendmail: Path) -> EmailMessage:
+    """The mail that was taken."""
+    return email.message_from_bytes(Path(f"{sendmail}.taken").read_bytes(), policy=policy.default)
+
+
+def test_the_mail(sendmail) -> None:
+    line = "memory-prune.service failed at …: " + "ü" * 300
+    assert post.send(letters.failure(PRUNE, line, ("one", "x" * 200)), "ops@example.org", str(sendmail)) == ""
+    letter = taken(sendmail)
     assert (letter["To"], letter["X-Argument"]) == ("ops@example.org", "ops@example.org")
     assert letter["Subject"].endswith(": memory-prune.service failed")
     assert letter["Auto-Submitted"] == "auto-generated"
-    assert letter.get_content().splitlines()[:4] == [report.line, "", *report.tail]
+    assert letter.get_content().splitlines()[:4] == [line, "", "one", "x" * 200]
 
 
 def test_a_mail_program_that_refuses_or_is_not_there(tmp_path, sendmail) -> None:
-    report = alert.Report("line", ())
-    assert "has no " in alert.send(report, PRUNE, "root", str(tmp_path / "none"))
+    letter = letters.failure(PRUNE, "line", ())
+    assert "has no " in post.send(letter, "root", str(tmp_path / "none"))
     sendmail.write_text("#!/bin/sh\necho 'relaying\033 denied' >&2; exit 75\n")
-    assert alert.send(report, PRUNE, "root", str(sendmail)) == "relaying\\x1b denied"
+    assert post.send(letter, "root", str(sendmail)) == "relaying\\x1b denied"
+
+
+# ---- what a good run left
+
+
+DIGEST, REVIEW = "memory-digest.service", "memory-review.service"
+FACT = {"id": "m_1", "subject": "s\x1b[2J", "fact": "a\nb", "source": "web page", "class": "web", "created_at": "x"}
+
+
+def leave(state: Path, run: str = RUN, **more: object) -> None:
+    """A digest and a queue as their jobs leave them, of this run."""
+    (state / "default").mkdir(exist_ok=True)
+    kept = {"at": "2026-11-30T00:00:00Z", "since": "2026-11-29 00:00:00", "invocation": run, "new": 1, "marked": 1,
+            "facts": [FACT], "waiting": 41, "live": 50} | more  # fmt: skip
+    with (state / "default/digests.jsonl").open("a") as file:
+        file.write(json.dumps(kept) + "\n")
+    (state / "default/review.json").write_text(json.dumps(kept) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("unit", "subject"), [(DIGEST, "1 new fact, 1 not from a person"), (REVIEW, "41 facts to review")]
+)
+def test_what_a_good_run_left_is_mailed(tmp_path, journal, sendmail, capsys, unit: str, subject: str) -> None:
+    toml = tmp_path / "memops.toml"
+    toml.write_text('[store.default]\nmail_to = "ops@example.org"\n')
+    places = alert.Places(str(toml), str(tmp_path), str(sendmail))
+    record(tmp_path, job=alert.split(unit)[0], exit=0, message="so many")
+    leave(tmp_path)
+    journal({"UNIT": unit, "JOB_RESULT": "done"})
+    assert alert.mail(unit, places, ended(unit, "success", "0")) == 0
+    letter = taken(sendmail)
+    assert letter["Subject"].endswith(f": {subject}")
+    body = letter.get_content()
+    assert "! m_1  [web] s\\x1b[2J" in body
+    assert "    a\\nb\n    source: web page\n" in body
+    assert all(line.isprintable() for line in body.splitlines())
+
+    # A run that left nothing, and one that failed, though an earlier one left something.
+    Path(f"{sendmail}.taken").unlink()
+    assert alert.mail(unit, places, ended(unit, "success", "0", OTHER)) == 0
+    assert "no mail about" in capsys.readouterr().out.splitlines()[-1]
+    assert not Path(f"{sendmail}.taken").exists()
+    assert alert.mail(unit, places, ended(unit, run=OTHER)) == 0
+    assert taken(sendmail)["Subject"].endswith(f"{unit} failed")
+    # A run that never was has the variables of the last good one.
+    journal({"UNIT": unit, "JOB_RESULT": "dependency"})
+    assert alert.mail(unit, places, ended(unit, "success", "0")) == 0
+    assert "did not run at" in taken(sendmail).get_content()
+    # Without a journal that is not to be told, but by the time.
+    journal()
+    assert alert.mail(unit, places, ended(unit, "success", "0")) == 0
+    assert "did not run at" in taken(sendmail).get_content()
+    record(tmp_path, job=alert.split(unit)[0], exit=0, end=job.now())
+    assert alert.mail(unit, places, ended(unit, "success", "0")) == 0
+    assert taken(sendmail)["Subject"].endswith(f": {subject}")
+    # Tried by a person it is what was left last.
+    assert alert.mail(unit, places, {}) == 0
+    assert taken(sendmail)["Subject"].endswith(f": {subject}")
+
+
+def test_what_the_stores_user_wrote_cannot_harm_a_mail(tmp_path) -> None:
+    odd: list[object] = [
+        None,
+        5,
+        "x",
+        [],
+        {},
+        {"facts": [5, {"id": {}, "fact": "\x1b" * 5000}], "new": "many", "left": -1},
+    ]
+    for found in odd:
+        text = json.dumps(found) + "\n" + "[" * 100_000
+        (tmp_path / "digests.jsonl").write_text(text)
+        (tmp_path / "review.json").write_text(text)
+        for left in alert.digests(str(tmp_path)):
+            assert all(line.isprintable() for line in letters.digest(left, "work", printable).lines)
+        for left in alert.queues(str(tmp_path)):
+            assert all(line.isprintable() for line in letters.review(left, "work", printable).lines)
+    assert len(alert.digests(str(tmp_path))) == 1
+    (tmp_path / "review.json").unlink()
+    (tmp_path / "review.json").symlink_to("/etc/passwd")
+    assert alert.queues(str(tmp_path)) == []
 
 
 def test_the_scripts_as_the_units_run_them(lib, tmp_path) -> None:
