@@ -12,6 +12,7 @@ import json
 import os
 import sqlite3
 import sys
+import time
 from collections.abc import Callable  # noqa: TC003 - OPS has its type at run time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import store
 
+import full_text
 import job
 import reviewing
 import rows
@@ -35,6 +37,9 @@ TREE: Final = 200
 
 SHOWN: Final = 50
 """Facts that are shown of those that would go."""
+
+SETTLING: Final = 20.0
+"""Seconds that a full-text index may take to let go of words."""
 
 TOGETHER: Final = 200
 """Facts with all behind them that are deleted in one transaction."""
@@ -138,6 +143,7 @@ class Desk:
                 verdicts.require_unchanged(fact, seen.get(fact["id"]))
             gone, back = verdicts.forget(self._connection, ids, only=only)
         self._record([{"id": name, "verdict": "forget", "new": None} for name in gone], by, terminal=terminal)
+        self._settle()
         return {"gone": gone, "back": back}
 
     def forget_all(self, subject: str | None, user: str | None, by: str, terminal: bool) -> int:
@@ -152,6 +158,7 @@ class Desk:
                 ids = [str(row[0]) for row in self._connection.execute(query, (*values, newest))]
                 gone, _ = verdicts.forget(self._connection, ids, only=False)
             if not ids:
+                self._settle()
                 return count
             count += len(gone)
             self._record([{"id": name, "verdict": "forget", "new": None} for name in gone], by, terminal=terminal)
@@ -166,6 +173,12 @@ class Desk:
                 )
             terms[column] = user
         return " AND ".join(f'"{name}" = ?' for name in terms), list(terms.values())
+
+    def _settle(self) -> None:
+        """Let the words of forgotten facts leave the file; what is not done in time, the prune does."""
+        end = time.monotonic() + SETTLING
+        with contextlib.suppress(sqlite3.Error):
+            full_text.settle(self._connection, lambda: time.monotonic() < end)
 
     def _record(self, done: list[dict[str, Any]], by: str, *, terminal: bool) -> None:
         with contextlib.suppress(OSError):  # it is done, and a full disk must not say otherwise

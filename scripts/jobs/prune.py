@@ -112,8 +112,8 @@ def delete_all(connection: sqlite3.Connection, batch: list[str], total: int, wat
         watch.until = time.monotonic() + BATCH_SECONDS
         return not stop and time.monotonic() < deadline
 
-    if total:
-        full_text.settle(connection, going_on)
+    # In every run: agents delete facts, too.
+    full_text.settle(connection, going_on)
     return "done"
 
 

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import backup_case
+import desk
 import full_text
 import shape
 from memops import look, store
@@ -223,21 +224,35 @@ def test_the_prune_takes_the_words_along(rows, journal_mode: str) -> None:
                 require_true(connection)
 
 
-def test_the_words_of_what_was_pruned_leave_the_file(db: str, tmp_path: Path) -> None:
+@pytest.fixture
+def secret(db: str) -> str:
+    """The id of the one fact of two hundred with a word of its own."""
     with store.Memory(db) as memory:
-        for n in range(200):
-            memory.remember("s", "xyzzyplugh" if n == 50 else f"common w{n}", "chat 2026-08-08")
-        memory.connection.execute("UPDATE memory SET expires_at = '2020-01-01 00:00:00' WHERE fact = 'xyzzyplugh'")
+        words = ["xyzzyplugh" if n == 50 else f"common w{n}" for n in range(200)]
+        return [memory.remember("s", word, "chat 2026-08-08") for word in words][50]
+
+
+@pytest.mark.parametrize("by", ["expiry", "agent", "forget", "forget_all"])
+def test_the_words_of_what_was_deleted_leave_the_file(db: str, secret: str, by: str, tmp_path: Path) -> None:
     assert b"xyzzyplugh" in Path(db).read_bytes()
-    counts = run_service(Path(db), make_sql(tmp_path / "prune.sql")).counts
-    assert counts["expired"] == 1
+    with contextlib.closing(store.connect(db)) as connection:
+        desk_of = desk.Desk(connection, str(tmp_path), str(tmp_path))
+        if by == "forget":
+            desk_of.forget([secret], only=False, seen={}, by="ada", terminal=True)
+        elif by == "forget_all":
+            connection.execute("UPDATE memory SET subject = 'gone' WHERE id = ?", (secret,))
+            assert desk_of.forget_all("gone", None, by="ada", terminal=True) == 1
+        elif by == "agent":
+            connection.execute("DELETE FROM memory WHERE id = ?", (secret,))
+        else:
+            connection.execute("UPDATE memory SET expires_at = '2020-01-01 00:00:00' WHERE id = ?", (secret,))
+    if by in ("expiry", "agent"):
+        run_service(Path(db), make_sql(tmp_path / "prune.sql"))
     assert b"xyzzyplugh" not in Path(db).read_bytes()
     with plain(db) as connection:
         require_true(connection)
         # Told to stop, it says that it is not done; a store without an index has nothing to do.
-        add(connection, x="one more")
         assert not full_text.settle(connection, lambda: False)
-        assert full_text.settle(connection, lambda: True)
         connection.executescript(sql("full_text_drop", STORE))
         assert full_text.settle(connection, lambda: False)
 
