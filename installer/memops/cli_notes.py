@@ -15,10 +15,8 @@ def register(app: typer.Typer) -> None:
 
 def notes(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, or directories that are searched.")],
-    older_than: Annotated[
-        int, typer.Option("--older-than", metavar="DAYS", min=1, max=100_000, help="What counts as old.")
-    ] = 31,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=0, max=1000, help="Entries to list.")] = 20,
+    older_than: Annotated[str, typer.Option(metavar="DAYS", help="What counts as old.")] = "31d",
+    limit: Annotated[int, typer.Option(metavar="N", min=0, max=1000, help="Entries to list.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: see docs/notes.md.")] = False,
 ) -> None:
     """Say how old the notes are that an agent keeps in plain files. Reads them, and changes nothing.
@@ -30,12 +28,14 @@ def notes(
     \b
     Examples:
       memops notes ~/.claude ~/.hermes
-      memops notes --older-than 90 /srv/agent/MEMORY.md
+      memops notes --older-than 90d /srv/agent/MEMORY.md
       sudo memops notes --json /srv/agent | jq '.listed[]'
     """
     from memops import notes as reading
+    from memops import settings
 
+    days = settings.days(older_than, "--older-than")
     places = [reading.place(path) for path in paths]
-    found = reading.read(places, older_than, limit)
+    found = reading.read(places, days, limit)
     reading.require_some(found, places)
     print(json.dumps({"version": 1, **found}, indent=1) if as_json else reading.text(found))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -27,7 +30,20 @@ def memops(
 def test_every_help_fits_80_columns_and_has_an_example() -> None:
     ran = memops("--help", env={"COLUMNS": "80"})
     assert ran.returncode == 0
-    top = ("install", "status", "check", "prune", "backup", "sets", "restore", "drill", "logs", "render", "uninstall")
+    top = (
+        "install",
+        "status",
+        "check",
+        "prune",
+        "backup",
+        "sets",
+        "restore",
+        "drill",
+        "logs",
+        "render",
+        "notes",
+        "uninstall",
+    )
     assert all(command in ran.stdout for command in top)
     for command in (*top, "sets verify", "sets pin", "sets unpin"):
         own = memops(*command.split(), "--help", env={"COLUMNS": "80"})
@@ -126,3 +142,35 @@ def test_a_broken_pipe_is_no_error_message() -> None:
         ["sh", "-c", '"$0" -c "$1" --help | true', sys.executable, START], capture_output=True, text=True, timeout=60
     )
     assert ran.stderr == ""
+
+
+def test_notes_need_nothing_installed_and_are_read_by_their_owner() -> None:
+    top = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    try:
+        top.chmod(0o755)
+        (top / "MEMORY.md").write_text("likes tea (2025-03-04)\n§\nlives in \x1b[31mRome\n")
+        (top / "closed.md").write_text("- root's\n")
+        (top / "closed.md").chmod(0o600)
+        for path in (top, top / "MEMORY.md"):
+            os.chown(path, 12345, 12345)
+        ran = memops("notes", str(top), env={"COLUMNS": "80"})
+        assert ran.returncode == 0, ran.stderr
+        assert f"{top}/MEMORY.md:1  2025-03-04  likes tea" in ran.stdout
+        assert "lives in \\x1b[31mRome" in ran.stdout
+        # Root does not read them itself, so what their owner may not see stays unread.
+        assert f"! {top}/closed.md: not read: Permission denied" in ran.stdout
+        data = json.loads(memops("notes", "--json", "--older-than", "99999", f"{top}/MEMORY.md").stdout)
+        assert (data["version"], data["entries"], data["dated"], data["old"]) == (1, 2, 1, 0)
+        assert [each["text"] for each in data["listed"]] == ["lives in \x1b[31mRome"]
+        for arguments, code, words in (
+            ([str(top / "memory.md")], 2, f"Did you mean {top}/MEMORY.md?"),
+            ([str(top), "--older-than", "soon"], 2, "not a number of days"),
+            (["/usr/share/zoneinfo"], 1, "There are no notes in"),
+            ([], 2, "PATH"),
+        ):
+            ran = memops("notes", *arguments)
+            assert (ran.returncode, ran.stdout) == (code, ""), ran.stderr
+            assert words in ran.stderr
+            assert "Traceback" not in ran.stderr
+    finally:
+        shutil.rmtree(top)
