@@ -31,7 +31,7 @@ def length(text: str) -> timedelta:
 
 def after(text: str, now: datetime | None = None) -> str:
     """The time after a length of time, for a store. Raises UsageError."""
-    return text_of((now or datetime.now(UTC)) + length(text))
+    return text_of(_plus(now or datetime.now(UTC), length(text), text))
 
 
 def until(text: str, now: datetime | None = None) -> str | None:
@@ -52,7 +52,7 @@ def since(text: str, now: datetime | None = None) -> str:
     """The beginning that a person types, for a store: a length of time back (``7d``) or a date. Raises UsageError."""
     here = now or datetime.now().astimezone()
     if _LENGTH.fullmatch(text.strip()):
-        return text_of(here - length(text))
+        return text_of(_plus(here, -length(text), text))
     return text_of(_parse(text, here, end_of_day=False))
 
 
@@ -73,11 +73,18 @@ def shown(text: str, now: datetime | None = None) -> str:
     return f"{text[:16]} UTC{there} ({f'in {span}' if days >= 0 else f'{span} ago'})"
 
 
+def _plus(moment: datetime, span: timedelta, typed: str) -> datetime:
+    try:
+        return moment + span
+    except OverflowError:
+        raise UsageError(f"{typed!r} is too far away for a date.", "Type never for no end.") from None
+
+
 def _parse(text: str, here: datetime, *, end_of_day: bool) -> datetime:
     words = " ".join(text.lower().split())
     day = _day(words, here)
     if day is not None:
-        return day + timedelta(days=1) if end_of_day else day
+        return _plus(day, timedelta(days=1), text) if end_of_day else day
     if re.match(r"[0-9]{4}-", words):
         try:
             moment = datetime.fromisoformat(

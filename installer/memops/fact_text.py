@@ -54,21 +54,21 @@ def days(seconds: int | None) -> str:
 
 
 def confirmed(fact: Fact) -> str:
-    """When it was confirmed last, in words."""
+    """When it was confirmed last: ``2026-05-02, 213 days ago``."""
     if fact["age"] is None:
-        return f"never confirmed ({printable(fact['confirmed_at'])} is no date)"
+        return f"never ({printable(fact['confirmed_at'])} is no date)"
     age = fact["age"] // 86400
     ago = "in the future" if age < 0 else "today" if age == 0 else "yesterday" if age == 1 else f"{age} days ago"
-    return f"confirmed {fact['confirmed_at'][:10]}, {ago}"
+    return f"{fact['confirmed_at'][:10]}, {ago}"
 
 
 def origin(fact: Fact) -> str:
     """Where it is from; what is not a person's stands out."""
     words = printable(fact["source"], WHOLE)
-    if fact["origin"] and fact["origin"] != fact["source"]:
-        words += f"; first from: {printable(fact['origin'], WHOLE)}"
     if fact["class"] == "person":
         return words
+    if fact["origin"] and fact["origin"] != fact["source"]:
+        words += f"; first from: {printable(fact['origin'], WHOLE)}"
     return colour(f"{words} (not from a person: {fact['class']})", "yellow", sys.stdout)
 
 

@@ -91,7 +91,9 @@ def ask(store: Store, op: str, **arguments: Any) -> Any:
     if "error" in answer:
         message = str(answer["error"])
         hint = str(answer["hint"]) or _HINTS.get(answer["exit"], "")
-        raise MemopsError(message[0].upper() + message[1:] + ".", hint, answer["exit"])
+        word = message.partition(" ")[0]
+        said = word.capitalize() + message[len(word) :] if word.isalpha() and word.islower() else message
+        raise MemopsError(f"{said}.", hint, answer["exit"])
     return answer["value"]
 
 

@@ -280,7 +280,6 @@ def remember(
     says so now. Raises Refused.
     """
     texts = require_texts(subject=subject, fact=fact, source=source)
-    require_end(expires_at)
     columns = columns_of(connection)
     origin = None
     if replaces is not None:
@@ -289,6 +288,7 @@ def remember(
         origin = origins(connection, [replaces])[replaces] or str(own)
         if origin and not by_person and "origin" not in columns:
             texts["source"] += f"; first from {origin}"
+    require_end(expires_at)
     new = next(name for name in iter(new_id, "") if not _there(connection, name))
     row = {"id": new, **texts, "expires_at": expires_at}
     if "origin" in columns and not by_person:
@@ -403,7 +403,7 @@ class Fact:
         source = printable(self.source, LONGEST["source"])
         ends = f"; until {self.expires_at[:16]} UTC" if self.expires_at else ""
         mark = "" if self.kind == "person" else f"; not from a person: {self.kind}"
-        if self.origin is not None:
+        if mark and self.origin is not None:
             mark = f"; first from: {printable(self.origin, LONGEST['source'])}{mark}"
         said = f"[{printable(self.subject, 200)}] {printable(self.fact, LONGEST['fact'])}"
         return f"- {said} ({when}{ends}; source: {source}{mark})"

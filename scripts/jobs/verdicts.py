@@ -118,9 +118,10 @@ def forget(connection: sqlite3.Connection, ids: Sequence[str], *, only: bool) ->
     else:
         back, gone = [], rows.behind(connection, ids)
     # Out of a circle, if it is one; then the oldest first: SQLite's own cascade fails at a thousand levels.
-    connection.executemany(
-        "UPDATE memory SET superseded_by = NULL WHERE id = ?", [(name,) for name in ids if name in gone[1:]]
-    )
+    doomed = set(gone)
+    for name in ids:
+        if _successor(connection, name) in doomed:
+            connection.execute("UPDATE memory SET superseded_by = NULL WHERE id = ?", (name,))
     connection.executemany("DELETE FROM memory WHERE id = ?", [(name,) for name in reversed(gone)])
     left = [name for name in gone if _is_there(connection, name)]
     if left:

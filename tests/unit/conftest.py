@@ -7,6 +7,7 @@ import signal
 import pytest
 
 import census
+from unit.fact_store import Case
 
 
 @pytest.fixture
@@ -23,3 +24,15 @@ def target(tmp_path):
     """An empty directory for a copy."""
     (tmp_path / "copy").mkdir()
     return tmp_path / "copy"
+
+
+@pytest.fixture
+def case(tmp_path):
+    """A store as memops makes it, and the desk in front of it."""
+    return Case(tmp_path)
+
+
+@pytest.fixture
+def eight(tmp_path):
+    """The same with a store of eight columns."""
+    return Case(tmp_path, eight=True)
