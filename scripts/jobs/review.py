@@ -63,7 +63,7 @@ def remind(arguments: argparse.Namespace) -> job.Outcome:
     watch = prune.Watch(job.Stop(), time.monotonic() + digest.DEADLINE)
     try:
         with digest.opened(arguments.store, watch) as connection:
-            queue = reviewing.queue(rows.Reader(connection), arguments.sql, DAYS, LIMIT, unused=False)
+            queue = reviewing.queue(rows.Reader(connection), f"{arguments.sql}/review.sql", DAYS, LIMIT, unused=False)
     except sqlite3.Error as error:
         if watch.stop and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
             return job.Outcome("told to stop before its end", {}, "stopped")
