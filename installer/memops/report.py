@@ -9,6 +9,8 @@ import sys
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+from memops import plot as plots
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import TextIO
@@ -134,6 +136,7 @@ def _store(store: Mapping[str, Any], width: int) -> list[str]:
         "store", f"{store['db']} (user {store['user']}" + (f", journal mode {mode})" if mode else ")"), width
     )
     lines += _line("facts", _facts(store), width)
+    lines += _health(store["health"], width) if store["health"] else []
     newest = store["newest_set"]
     if newest:
         parts = f"{newest['parts']} parts, " if newest["parts"] != 1 else ""
@@ -153,8 +156,9 @@ def _store(store: Mapping[str, Any], width: int) -> list[str]:
 def _run(job: Mapping[str, Any], timer: Mapping[str, Any] | None) -> str:
     last = str(job["result"]) if job["ended"] is None else f"{job['result']} {age(job['age'])} ago"
     if timer is None:
-        return f"{last}; {'follows each backup' if job['job'] == 'offsite' else 'the backup starts it'}"
-    if job["job"] == "drill":
+        starts = {"offsite": "follows each backup", "digest": "follows each prune"}
+        return f"{last}; {starts.get(job['job'], 'the backup starts it')}"
+    if job["job"] in ("drill", "review"):
         return f"{last}; next {_minute(timer['next'])}"
     return f"{last}; next {_minute(timer['next'])}, timer's last {_minute(timer['last'])}"
 
@@ -175,12 +179,45 @@ def _facts(store: Mapping[str, Any]) -> str:
     return ", ".join(parts) + f" (counted {age(counts['age'])} ago)"
 
 
+_CONFIRMED = {
+    "month": "under 30 days",
+    "quarter": "90 days",
+    "half": "180 days",
+    "year": "a year",
+    "older": "longer ago",
+    "never": "never",
+}
+"""The words for the ages of a confirmation; each goes up to this one."""
+
+
+def _health(health: Mapping[str, Any], width: int) -> list[str]:
+    from memops.vitals import WEEKLY
+
+    ages = [(word, health["confirmed"][key]) for key, word in _CONFIRMED.items()]
+    plot = plots.bars(ages, width - len(_label("")), sys.stdout.encoding)
+    lines = [_label("confirmed" if number == 0 else "") + bar for number, bar in enumerate(plot)]
+    sources = sorted(health["sources"].items(), key=lambda item: (item[0] != "person", -item[1]))
+    if sources:
+        lines += _line("sources", ", ".join(f"{count:,} {name}" for name, count in sources), width)
+    if any(health["dead"].values()):
+        dead = health["dead"]
+        words = f"{dead['expired']:,} expired, {dead['superseded']:,} superseded, {dead['chain']:,} behind those"
+        lines += _line("dead", words, width)
+    weeks = f", {health['weeks']:,} weeks at {WEEKLY} a week" if health["weeks"] > 1 else ""
+    counted = f" (counted {age(health['age'])} ago)"
+    return lines + _line("review", f"{health['waiting']:,} facts wait{weeks}{counted}", width)
+
+
 def _minute(text: str | None) -> str:
     return "none" if text is None else text[:16].replace("T", " ") + " UTC"
 
 
 def _line(label: str, text: str, width: int, tint: str = "") -> list[str]:
-    return _wrap(text, width, f"  {label:<12} ", tint)
+    return _wrap(text, width, _label(label), tint)
+
+
+def _label(label: str) -> str:
+    return f"  {label:<12} "
 
 
 def _wrap(text: str, width: int, first: str, tint: str = "") -> list[str]:

@@ -22,7 +22,7 @@ def stamp(seconds: float) -> str:
 def systemd(**changes: dict[str, str]) -> survey.Run:
     """A systemd that ran everything last night; ``prune_timer={...}`` changes properties of memory-prune.timer.
 
-    The drill was on the last Sunday. Of the jobs that only some stores have there is none.
+    The drill and the review's reminder were on the last Sunday. Of the jobs that only some stores have there is none.
     """
     units = {f"memory-{job}.service": {"LoadState": "not-found", "ActiveState": "inactive"} for job in survey.OPTIONAL}
     for job in survey.JOBS:
@@ -38,11 +38,12 @@ def systemd(**changes: dict[str, str]) -> survey.Run:
             "NextElapseUSecRealtime": stamp(NIGHT + DAY), "LastTriggerUSec": stamp(NIGHT),
             "LastTriggerUSecMonotonic": "5d 3h", "ActiveEnterTimestamp": stamp(NIGHT - 9 * DAY),
         }  # fmt: skip
-    units["memory-drill.service"]["ExecMainExitTimestamp"] = stamp(SUNDAY + 60)
-    units["memory-drill.timer"] |= {
-        "TimersCalendar": "{ OnCalendar=Sun *-*-* 00:00:00 ; next_elapse=x }", "LastTriggerUSec": stamp(SUNDAY),
-        "NextElapseUSecRealtime": stamp(SUNDAY + 7 * DAY),
-    }  # fmt: skip
+    for job in ("drill", "review"):
+        units[f"memory-{job}.service"]["ExecMainExitTimestamp"] = stamp(SUNDAY + 60)
+        units[f"memory-{job}.timer"] |= {
+            "TimersCalendar": "{ OnCalendar=Sun *-*-* 00:00:00 ; next_elapse=x }", "LastTriggerUSec": stamp(SUNDAY),
+            "NextElapseUSecRealtime": stamp(SUNDAY + 7 * DAY),
+        }  # fmt: skip
     for name, properties in changes.items():
         units[f"memory-{name.replace('_', '.')}" + ("" if "_" in name else ".service")].update(properties)
 

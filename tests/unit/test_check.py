@@ -172,8 +172,9 @@ def test_only_what_is_there_is_shown() -> None:
     def jobs(**changes: dict) -> list[str]:
         return [job["job"] for job in look(**changes)[0]["jobs"]]
 
-    assert jobs() == ["snapshot", "backup", "prune", "drill"]
-    assert jobs(offsite=THERE, remote=THERE) == ["remote", "snapshot", "backup", "offsite", "prune", "drill"]
+    last = ["prune", "digest", "drill", "review"]
+    assert jobs() == ["snapshot", "backup", *last]
+    assert jobs(offsite=THERE, remote=THERE) == ["remote", "snapshot", "backup", "offsite", *last]
 
 
 def test_a_look_starts_two_programs_however_long_ago_the_drill_was() -> None:

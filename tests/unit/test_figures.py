@@ -11,6 +11,7 @@ import pytest
 
 from memops import check, exposition, records, survey
 from memops.settings import Store
+from memops.store import CLASSES
 from prometheus_text import parse
 from unit.survey_case import DAY, NIGHT, NOW, SUNDAY, THERE, look, systemd, whole
 
@@ -100,12 +101,14 @@ def test_every_key_of_status_is_documented_and_no_other(monkeypatch) -> None:
         "dead": 0, "violations": 0, "journal_mode": "wal",
     }  # fmt: skip
     record = {"job": "prune", "end": survey.iso(NIGHT), "result": "done", "message": "", "counts": counts}
+    figures = {"waiting": 1, **{f"source_{name}": 1 for name in CLASSES}}
+    digest = {**record, "job": "digest", "counts": figures}
     run = systemd(prune={"ActiveState": "failed"}, offsite=THERE)
     monkeypatch.setattr(host, "run", lambda *words, **_: host.Ran(0, run(*words), ""))
-    monkeypatch.setattr(records, "read_files", lambda *_: records.Files([record], whole()))
+    monkeypatch.setattr(records, "read_files", lambda *_: records.Files([record, digest], whole()))
     monkeypatch.setattr(asking, "journal", lambda *_: [])
     data = json.loads(json.dumps(status.gather([Store()], now=NOW)))
-    real = {re.sub(r"journal\..*", "journal.UNIT", key) for key in keys(data)}
+    real = {re.sub(r"journal\..*", "journal.UNIT", re.sub(r"sources\..*", "sources.CLASS", key)) for key in keys(data)}
     document = (ROOT / "docs/status.md").read_text().split("## memops status")[1].split("\n## ")[0]
     documented = re.findall(r"^\| `([^`]+)` \|", document, re.MULTILINE)
     assert len(documented) == len(set(documented))

@@ -234,7 +234,7 @@ def test_a_second_store_leaves_the_first_alone() -> None:
     steps = make_plan(Facts(work), both, files, replace(installed(), newest_set=None))
     written = {s.path for s in steps if isinstance(s, WriteFile)}
     assert not [path for path in written if path in FILES and path != "/etc/memops/memops.toml"]
-    assert steps[-1] == EnableTimers(("memory-backup-work.timer", "memory-prune-work.timer", "memory-drill-work.timer"))
+    assert steps[-1] == EnableTimers(work.timers)
     assert [s.store.name for s in steps if isinstance(s, FirstBackup)] == ["work"]
 
 

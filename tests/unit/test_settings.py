@@ -100,5 +100,5 @@ def test_names_of_units_and_places() -> None:
     assert (first.sets, work.incoming) == ("/srv/backup/default", "/srv/backup/incoming/work")
     assert work.state == "/var/lib/memops/work"
     assert work.sets_record == "/var/lib/memops/work.sets.json"
-    assert first.jobs == ("snapshot", "backup", "prune", "drill")
-    assert work.timers == ("memory-backup-work.timer", "memory-prune-work.timer", "memory-drill-work.timer")
+    assert first.jobs == ("snapshot", "backup", "prune", "digest", "drill", "review")
+    assert work.timers == tuple(f"memory-{job}-work.timer" for job in ("backup", "prune", "drill", "review"))
