@@ -99,7 +99,9 @@ def _nearest(missing: Path) -> str:
         names = sorted(entry.name for entry in missing.parent.iterdir())
     except OSError:
         names = []
-    near = [printable(missing.parent / name, 300) for name in difflib.get_close_matches(missing.name, names, 3)]
+    alike = {name.lower(): name for name in names}
+    found = (alike[name] for name in difflib.get_close_matches(missing.name.lower(), alike, 3))
+    near = [printable(missing.parent / name, 300) for name in found]
     return f"Did you mean {' or '.join(near)}?" if near else f"See what there is: ls {printable(missing.parent, 300)}"
 
 
