@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from memops import cli_backups, cli_facts, cli_notes, cli_restore, cli_review, panels
+from memops import cli_backups, cli_digest, cli_facts, cli_notes, cli_restore, cli_review, panels
 from memops.cli_backups import Name  # noqa: TC001 - typer reads the annotations
 
 app = typer.Typer(
@@ -110,14 +110,6 @@ def install(
             " none.",
         ),
     ] = None,
-    notes: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATH",
-            help="Notes in plain files, for a look once a month: what memops notes says of them. Once for each; '' for"
-            " none.",
-        ),
-    ] = None,
     prune_without_backup: Annotated[
         bool | None,
         typer.Option(
@@ -183,7 +175,6 @@ def install(
         "keep_monthly": keep_monthly,
         "offsite": offsite,
         "offsite_env": str(Path(offsite_env).absolute()) if offsite_env else offsite_env,
-        "notes": None if notes is None else tuple(str(Path(text).absolute()) for text in notes if text),
         "notes": None if notes is None else tuple(str(Path(text).absolute()) for text in notes if text),
         "prune_without_backup": prune_without_backup,
         "mail_to": mail_to,
@@ -290,6 +281,7 @@ def prune(
 
 cli_facts.register(app)
 cli_review.register(app)
+cli_digest.register(app)
 cli_backups.register(app)
 cli_restore.register(app)
 cli_notes.register(app)

@@ -116,6 +116,12 @@ class Desk:
         """What waits for a review, or what nobody used."""
         return reviewing.queue(self._reader, f"{self._sql}/review.sql", older_than, limit, unused=unused)
 
+    def digest(self, since: str) -> dict[str, Any]:
+        """The facts that came in since then; where the next nightly digest starts stays as it is."""
+        import digest  # with all that a nightly job needs, which no other request does
+
+        return digest.since(self._connection, self._sql, since)
+
     def apply(
         self, given: list[dict[str, Any]], by: str, terminal: bool, rehearse: bool = False
     ) -> list[dict[str, Any]]:
@@ -208,7 +214,7 @@ OPS: Final[dict[str, Callable[..., Any]]] = {
     "forget_all": Desk.forget_all,
 }
 
-READING: Final = frozenset(["recall", "list", "show", "queue", "going"])
+READING: Final = frozenset(["recall", "list", "show", "queue", "digest", "going"])
 WAIT: Final = 5.0
 """Seconds to wait for the agent's lock."""
 

@@ -124,6 +124,16 @@ def gather(
     return digest, Mark(state["now"], last)
 
 
+def since(connection: sqlite3.Connection, sql: str, moment: str) -> dict[str, Any]:
+    """The digest from a date on (as the store has them), of which more is shown than of a nightly one.
+
+    sql: the directory of the store's SQL files. Raises JobError, OSError, StoreError, sqlite3.Error.
+    """
+    statements = sections.read_sections(os.path.join(sql, "digest.sql"), SECTIONS)
+    digest, _ = gather(connection, statements, store.read_sources(), Mark(moment), Bound(500, 1_000_000))
+    return digest
+
+
 def shown(text: object, limit: int) -> str:
     """The agent's text without what looks like a credential, on one line; masked first, or half a key could be left."""
     return store.printable(masks.mask(str(text)[:4000]), limit)

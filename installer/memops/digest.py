@@ -1,0 +1,33 @@
+"""``memops digest``: the newest digest that the nightly job kept, or one made now."""
+
+from __future__ import annotations
+
+import getpass
+from typing import TYPE_CHECKING, Any
+
+from memops import facts, records
+from memops.errors import NotPermitted
+
+if TYPE_CHECKING:
+    from memops.settings import Store
+
+
+def newest(store: Store) -> dict[str, Any] | None:
+    """The newest digest that is kept; None where none ever had a fact. Untrusted. Raises NotPermitted."""
+    try:
+        kept = records.objects(records.read(f"{store.state}/digests.jsonl") or "")
+    except records.NotAllowed:
+        raise NotPermitted(
+            f"The digests are the user {store.user}'s, and you are {getpass.getuser()}.",
+            "Type it again with sudo in front.",
+        ) from None
+    return next((digest for digest in reversed(kept) if isinstance(digest.get("facts"), list)), None)
+
+
+def since(store: Store, moment: str) -> dict[str, Any]:
+    """The digest from a date on, made now by the store's owner; the nightly one is not changed by it.
+
+    moment: UTC, as a store has its dates. Raises MemopsError.
+    """
+    found: dict[str, Any] = facts.ask(store, "digest", since=moment)
+    return found
