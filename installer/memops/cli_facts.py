@@ -157,7 +157,8 @@ def list_(
 ) -> None:
     """List facts, one a line.
 
-    Shown are id, state, days since it was confirmed and since it was used, subject, fact and source. A source that is not a person is marked with an exclamation mark, a doubtful date with a question mark.
+    Shown are id, state, days since it was confirmed and since it was used, subject, fact and source. A source that is
+    not a person is marked with an exclamation mark, a doubtful date with a question mark.
 
     \b
     Examples:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,21 +31,17 @@ def memops(
 def test_every_help_fits_80_columns_and_has_an_example() -> None:
     ran = memops("--help", env={"COLUMNS": "80"})
     assert ran.returncode == 0
-    top = (
-        "install",
-        "status",
-        "check",
-        "prune",
-        "backup",
-        "sets",
-        "restore",
-        "drill",
-        "logs",
-        "render",
-        "notes",
-        "uninstall",
-    )
-    assert all(command in ran.stdout for command in top)
+    groups = {
+        "Set up:": ["install", "render", "uninstall"],
+        "See how it is:": ["check", "logs", "status"],
+        "Facts:": ["confirm", "forget", "list", "recall", "remember", "replace", "show"],
+        "Review:": ["digest", "notes", "review"],
+        "Upkeep and backups:": ["backup", "drill", "prune", "restore", "sets"],
+    }
+    sections = re.split(r"^(?=\S.*:$)", ran.stdout.partition("Exit codes")[0], flags=re.MULTILINE)
+    shown = {part.partition("\n")[0]: sorted(re.findall(r"^  (\w+)  ", part, re.MULTILINE)) for part in sections}
+    assert {title: shown.get(title) for title in groups} == groups
+    top = [command for commands in groups.values() for command in commands]
     for command in (*top, "sets verify", "sets pin", "sets unpin"):
         own = memops(*command.split(), "--help", env={"COLUMNS": "80"})
         assert own.returncode == 0, own.stderr
