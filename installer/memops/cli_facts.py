@@ -73,8 +73,8 @@ def remember(
     \b
     Examples:
       memops remember editor 'Uses Helix' --source 'chat 2026-08-08'
-      memops remember availability 'Travelling, replies are slow' --source 'chat 2026-08-08' --for 7d
-      memops remember database 'Postgres 17' --source 'chat 2026-11-30' --kind version --replaces m_0maf28d10a
+      memops remember away 'Replies are slow' --source 'chat 2026-08-08' --for 7d
+      memops remember db 'Postgres 17' --source 'chat 2026-11-30' --kind version
     """
     from memops import dates, fact_text, facts
 
