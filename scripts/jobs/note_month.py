@@ -58,7 +58,7 @@ def line(counts: dict[str, int]) -> str:
     """What the journal gets of a look: counts."""
     unread = f", {counts['notes_unread']} things not read" if counts["notes_unread"] else ""
     return (
-        f"{counts['notes']} notes in plain files, {counts['notes_old']} older than {notes.OLD} days,"
+        f"notes in plain files: {counts['notes']}, {counts['notes_old']} older than {notes.OLD} days,"
         f" {counts['notes_undated']} without a date{unread}"
     )
 

@@ -60,7 +60,7 @@ def test_notes_are_read_by_their_owner_and_looked_at_once_a_month(memops_server:
     assert "/home/bot/.hermes/memories/MEMORY.md:1  2025-03-04  tea, 2025-03-04" in kept["notes"]
     assert "/home/bot/my %h $x/b c.md:1  unknown  red \\x1b[31m" in kept["notes"]
     words = server.journal("memory-review.service")
-    assert "3 notes in plain files, 1 older than 31 days, 2 without a date" in words
+    assert "notes in plain files: 3, 1 older than 31 days, 2 without a date" in words
     assert "cake" not in words
     assert server.run("stat", "--format=%a %U", f"{STATE}/review.json", f"{STATE}/notes.json").stdout.split() == [
         *("600", "agent", "640", "agent")
