@@ -208,6 +208,7 @@ OPS: Final[dict[str, Callable[..., Any]]] = {
     "list": Desk.listed,
     "show": Desk.show,
     "queue": Desk.queue,
+    "digest": Desk.digest,
     "apply": Desk.apply,
     "going": Desk.going,
     "forget": Desk.forget,
