@@ -161,7 +161,7 @@ def test_the_look_once_a_month(tmp_path) -> None:
     lines, counts = note_month.look(str(state), pairs, NOW)
     assert counts == {"notes": 2, "notes_old": 1, "notes_undated": 1, "notes_unread": 2}
     assert note_month.line(counts).startswith(
-        "2 notes in plain files, 1 older than 31 days, 1 without a date, 2 things"
+        "notes in plain files: 2, 1 older than 31 days, 1 without a date, 2 things"
     )
     assert lines[1].startswith("/home/ada/notes/a.md: 2, 1 older than 31 days")
     assert lines[2].startswith("/home/ada/notes/a.md:1  2024-01-02  key ")
