@@ -58,7 +58,7 @@ def find(store: Store, seen_set: str, entry: Mapping[str, Any], local: Iterable[
 
     whole: name every id, and look at what the facts say too, which takes longer.
     """
-    script = f"{LIBRARY}/facts.py"
+    script = f"{LIBRARY}/comparison.py"
     more = ("--content",) if whole else ()
     listing = owner.as_owner(store, ("/usr/bin/python3", "-I", script, "list", store.seen_db, *more))
     most = () if whole else ("--most", str(NAMED))
@@ -84,7 +84,7 @@ def _parts(store: Store, entry: Mapping[str, Any], local: Iterable[Part]) -> Ite
     counted = [part for part in local if part.kind in _COUNTED and part.name in known]
     now: list[int | None] = [None] * len(counted)
     if counted:
-        script = ("/usr/bin/python3", "-I", f"{LIBRARY}/facts.py", "count")
+        script = ("/usr/bin/python3", "-I", f"{LIBRARY}/comparison.py", "count")
         paths = (store.seen_part(part) for part in counted)
         ran = owner.transient(*owner.as_owner(store, (*script, *paths), binds(store, counted)), timeout=SECONDS)
         try:

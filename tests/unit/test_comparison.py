@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import census
-import facts
+import comparison
 from restore_case import COLUMNS
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ def make(path: Path, rows: dict[Any, str], schema: str = COLUMNS, more: str = ""
 
 def listed(path: Path, *, content: bool = True) -> bytes:
     out = io.BytesIO()
-    facts.write(str(path), out, content=content)
+    comparison.write(str(path), out, content=content)
     return out.getvalue()
 
 
 def against(present: bytes, chosen: Path, most: int = 10, *, content: bool = True) -> dict[str, Any]:
-    return facts.set_against(str(chosen), io.BytesIO(present), most, census.Limit(60), content=content)
+    return comparison.set_against(str(chosen), io.BytesIO(present), most, census.Limit(60), content=content)
 
 
 IDS = st.one_of(st.text(st.characters(codec="utf-8"), max_size=5), st.binary(max_size=3), st.integers(-9, 9))
@@ -106,7 +106,7 @@ def test_an_endless_line_is_not_held(tmp_path: Path) -> None:
             return len(buffer)
 
     chosen = make(tmp_path / "then", {"b": "f"})
-    found = facts.set_against(str(chosen), io.BufferedReader(Endless()), 10, census.Limit(60), content=False)
+    found = comparison.set_against(str(chosen), io.BufferedReader(Endless()), 10, census.Limit(60), content=False)
     assert found["trouble"] == "its facts cannot be listed"
 
 
