@@ -65,7 +65,7 @@ def install(
         bool | None,
         typer.Option(
             "--full-text/--no-full-text",
-            help="Give recall an index to rank by, for a third more on the disk. [default: not]",
+            help="Give recall an index to rank by, for two fifths more on the disk. [default: not]",
         ),
     ] = None,
     with_: Annotated[

@@ -131,7 +131,7 @@ def test_what_a_store_lacks_is_added_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("wanted", "there", "begins"),
     [
-        (True, "none", "add a full-text index (a third more on the disk"),
+        (True, "none", "add a full-text index (two fifths more on the disk"),
         (True, "odd", "add a full-text index ("),
         (True, "whole", None),
         (False, "whole", "take the full-text index out of /srv/agent/memory.db"),
