@@ -75,7 +75,7 @@ def ask(store: Store, op: str, **arguments: Any) -> Any:
         properties, command = owner.as_owner(store, (*words, "--store", store.seen_db, *paths), more)
         ran = owner.transient(properties, command, stdin=request, timeout=TIMEOUT)
     elif os.geteuid() == uid(store):
-        ran = host.run(*words, "--store", store.db, *paths, stdin=request, timeout=TIMEOUT, ok=None)
+        ran = host.ask(*words, "--store", store.db, *paths, stdin=request, timeout=TIMEOUT)
     else:
         raise NotPermitted(
             f"The facts of this store are the user {store.user}'s, and you are {getpass.getuser()}.",

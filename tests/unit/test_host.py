@@ -26,6 +26,18 @@ def test_a_program_has_no_terminal_and_no_environment_of_ours(monkeypatch: pytes
     assert "LC_ALL=C.UTF-8" in out
 
 
+def test_what_is_typed_often_starts_the_same_without_sh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "x")
+    ran = host.ask("sh", "-c", 'cat; env; printf %s "$1" >&2; exit 3', "sh", "a  'b'\n$HOME", stdin="typed\n")
+    assert (ran.code, ran.out.splitlines()[0], ran.err) == (3, "typed", "a  'b'\n$HOME")
+    assert "LC_ALL=C.UTF-8" in ran.out
+    assert "SECRET" not in ran.out
+    with pytest.raises(MemopsError, match="not on this machine"):
+        host.ask("memops-has-no-such-program", stdin="")
+    with pytest.raises(MemopsError, match="did not end within 0 s"):
+        host.ask("sleep", "600", stdin="", timeout=0.1)
+
+
 def test_failures_say_what_the_program_said() -> None:
     with pytest.raises(MemopsError, match="no such thing"):
         host.run("sh", "-c", "echo no such thing >&2; exit 1")
