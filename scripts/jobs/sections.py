@@ -5,6 +5,7 @@ A section begins at a line ``-- [name]``. Lines that begin with a dot are for th
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sqlite3
 from typing import TYPE_CHECKING
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def read_sections(path: str, wanted: Collection[str]) -> dict[str, list[str]]:
-    """The statements of the file by section. Raises JobError when a ``wanted`` one is missing, OSError."""
+    """The statements of the file by section. Raises JobError when a ``wanted`` one or the file is missing, OSError."""
     found: dict[str, list[str]] = {}
     section = statement = ""
-    with open(path, encoding="utf-8") as file:
+    with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
         for line in file:
             if marker := re.fullmatch(r"-- \[(\w+)\]\n", line):
                 section, statement = marker[1], ""
@@ -29,5 +30,5 @@ def read_sections(path: str, wanted: Collection[str]) -> dict[str, list[str]]:
                     found.setdefault(section, []).append(statement)
                     statement = ""
     if not set(wanted) <= set(found):
-        raise job.JobError(f"{path} is not whole; write it again with: memops install")
+        raise job.JobError(f"{path} is not whole, or not there; write it again with: memops install")
     return found
