@@ -16,14 +16,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 import sqlite3
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence  # noqa: TC003 - one plain list of imports
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 COLUMNS: Final = ("id", "subject", "fact", "source", "created_at", "confirmed_at", "expires_at", "superseded_by")
@@ -258,7 +256,7 @@ def new_id() -> str:
     """An id that sorts by time: ``m_``, eight digits of hundredths of a second since 2020, two at random."""
     global _newest_id  # noqa: PLW0603 - two ids of one hundredth of a second are in order, too
     digits = "0123456789abcdefghjkmnpqrstvwxyz"
-    number = int((time.time() - 1_577_836_800) * 100) * 1024 + secrets.randbelow(1024)
+    number = int((time.time() - 1_577_836_800) * 100) * 1024 + int.from_bytes(os.urandom(2)) % 1024
     _newest_id = number = number if number > _newest_id else _newest_id + 1
     return "m_" + "".join(digits[number >> shift & 31] for shift in range(45, -1, -5))
 
@@ -349,18 +347,17 @@ def origins(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, str
 
     It is in the column ``origin``; in a store without, it is what the chain behind says while it exists.
     """
-    if "origin" in columns_of(connection):
-        rows: Iterable[tuple[str, str | None]] = (
-            row
-            for at in range(0, len(ids), 500)
-            for part in [ids[at : at + 500]]
-            for row in connection.execute(
-                f"SELECT id, origin FROM memory WHERE id IN ({', '.join('?' * len(part))})", tuple(part)
-            )
-        )
-    else:
-        rows = ((name, _chain_origin(connection, name)) for name in ids)
-    return dict.fromkeys(ids, None) | dict(rows)
+    found: dict[str, str | None] = dict.fromkeys(ids, None)
+    try:
+        for at in range(0, len(ids), 500):
+            part = tuple(ids[at : at + 500])
+            marks = ", ".join("?" * len(part))
+            found.update(connection.execute(f"SELECT id, origin FROM memory WHERE id IN ({marks})", part))
+    except sqlite3.OperationalError:
+        if "origin" in columns_of(connection):  # which is asked only now: it takes as long as all the rest
+            raise
+        found.update((name, _chain_origin(connection, name)) for name in ids)
+    return found
 
 
 def _chain_origin(connection: sqlite3.Connection, name: str) -> str | None:
@@ -382,8 +379,7 @@ def _there(connection: sqlite3.Connection, name: str) -> bool:
 # What an agent uses
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     """A live fact. Dates are the store's text; ``origin`` is where what it replaced was from; ``kind`` a class."""
 
     id: str
@@ -569,11 +565,16 @@ def _find(connection: sqlite3.Connection, query: str, subject: str | None, limit
         ranked = False
     if not words:
         return _latest(connection, subject, limit)
-    if ranked:
-        for between in (" ", " OR ") if len(words) > 1 else (" ",):
-            match = between.join(f'"{word}"' for word in words)
-            if rows := _ranked(connection, match, subject, limit):
+    for between in (" ", " OR ") if ranked else ():
+        try:
+            if rows := _ranked(connection, between.join(f'"{word}"' for word in words), subject, limit):
                 return rows
+        except sqlite3.OperationalError:
+            if is_indexed(connection):
+                raise
+            break  # it was taken out meanwhile
+        if len(words) == 1:
+            break
     return _plain(connection, words, subject, limit)
 
 

@@ -115,6 +115,18 @@ def test_every_connection_of_memops_writes_to_it(db: str) -> None:
         require_true(memory.connection)
 
 
+def test_an_agent_goes_on_when_the_index_is_taken_out(db: str) -> None:
+    with store.Memory(db) as memory:
+        memory.remember("editor", "Ada likes Vim", "chat 2026-08-08")
+        assert memory.ranked
+        shape.change_schema(db, sql("full_text_drop", STORE))
+        assert [fact.fact for fact in memory.recall("likes")] == ["Ada likes Vim"]
+        shape.change_schema(db, sql("full_text", STORE))
+        memory.remember("editor", "Ada likes Emacs", "chat 2026-08-08")
+        assert len(memory.recall("likes")) == 2
+        require_true(memory.connection)
+
+
 def test_a_vacuum_moves_no_row_away_from_its_words(db: str, tmp_path: Path) -> None:
     with plain(db) as connection:
         add(connection, **{f"m{n}": f"common w{n}" for n in range(50)})
