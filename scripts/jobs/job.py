@@ -162,14 +162,14 @@ def append_record(state: str, record: dict[str, Any]) -> None:
     append_lines(state, "runs.jsonl", [record], KEEP)
 
 
-def append_lines(state: str, name: str, added: Sequence[Mapping[str, Any]], keep: int) -> None:
+def append_lines(state: str, name: str, added: Sequence[Mapping[str, Any]], keep: int, mode: int = 0o640) -> None:
     """Add objects to a file of JSON lines, and keep the newest ``keep``.
 
     The file is written anew and renamed, so that a reader never sees half of it.
     """
     with alone(state):
         lines = [json.dumps(r, ensure_ascii=True) for r in [*read_lines(state, name), *added]][-keep:]
-        replace_file(os.path.join(state, name), "\n".join(lines) + "\n")
+        replace_file(os.path.join(state, name), "\n".join(lines) + "\n", mode)
 
 
 @contextlib.contextmanager

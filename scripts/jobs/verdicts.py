@@ -165,7 +165,7 @@ def record(state: str, done: Sequence[Mapping[str, Any]], by: str, *, terminal: 
         if each["verdict"] != "skip"
     ]
     if lines:
-        job.append_lines(state, FILE, lines, KEEP)
+        job.append_lines(state, FILE, lines, KEEP, 0o600)
 
 
 def about(state: str, ids: Sequence[str]) -> list[dict[str, Any]]:
