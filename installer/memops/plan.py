@@ -237,7 +237,7 @@ def _writes(files: Mapping[str, File], seen: Observed) -> list[WriteFile | Remov
     return steps
 
 
-FULL_TEXT_COST = "two fifths more on the disk, half a millisecond more a write"
+FULL_TEXT_COST = "two fifths more on the disk, up to a millisecond more a write"
 
 _INDEX = {
     "memory_confirmed": "an index on confirmed_at of live facts",

@@ -46,7 +46,7 @@ def test_the_index_from_its_offer_to_its_end(memops_server: Server) -> None:
 
     # An existing store: it is shown with its cost, and asked for.
     offered = memops(server, "install", "--full-text", "--dry-run").stdout
-    assert "add a full-text index (two fifths more on the disk, half a millisecond more a write)" in offered
+    assert "add a full-text index (two fifths more on the disk, up to a millisecond more a write)" in offered
     assert "CREATE VIRTUAL TABLE" in offered
     assert "--yes" in memops(server, "install", "--full-text", code=2).stderr
     assert memops(server, "install", "--full-text", tty=True, input="n\n", code=1)
