@@ -1,6 +1,6 @@
 -- The review queue of this store: live facts that nobody has confirmed for long, oldest confirmation first. By hand, as the
 -- store's owner and never as root:   sqlite3 -readonly STORE < review.sql
--- memops review runs the same statements (/usr/local/lib/memops/reviewing.py). Rendered by memops VERSION.
+-- memops review runs the same statements (/usr/local/lib/memops/reviewing.py). Rendered by memops 0.1.0.
 .timeout 5000
 .headers on
 .mode line
@@ -14,7 +14,6 @@ SELECT * FROM (
   FROM main."memory"
   WHERE confirmed_at IS NULL
     AND likelihood(superseded_by IS NULL, 0.95) AND (expires_at IS NULL OR expires_at > datetime('now'))
-
   ORDER BY confirmed_at, expires_at, rowid LIMIT ifnull(:limit, 20)
 )
 UNION ALL
@@ -24,7 +23,6 @@ SELECT * FROM (
   WHERE confirmed_at COLLATE BINARY IS NOT
      datetime(substr(confirmed_at, 1, 8) || '01', '+' || (substr(confirmed_at, 9, 2) - 1) || ' days', '+' || substr(confirmed_at, 12))
     AND likelihood(superseded_by IS NULL, 0.95) AND (expires_at IS NULL OR expires_at > datetime('now'))
-
   ORDER BY confirmed_at, rowid LIMIT ifnull(:limit, 20)
 )
 UNION ALL
@@ -34,7 +32,6 @@ SELECT * FROM (
   WHERE confirmed_at > datetime('now', '+1 day') AND NOT (confirmed_at COLLATE BINARY IS NOT
      datetime(substr(confirmed_at, 1, 8) || '01', '+' || (substr(confirmed_at, 9, 2) - 1) || ' days', '+' || substr(confirmed_at, 12)))
     AND likelihood(superseded_by IS NULL, 0.95) AND (expires_at IS NULL OR expires_at > datetime('now'))
-
   ORDER BY confirmed_at, expires_at, rowid LIMIT ifnull(:limit, 20)
 )
 UNION ALL
@@ -44,41 +41,37 @@ SELECT * FROM (
   WHERE confirmed_at < datetime('now', '-' || ifnull(:older_than, 90) || ' days') AND NOT (confirmed_at COLLATE BINARY IS NOT
      datetime(substr(confirmed_at, 1, 8) || '01', '+' || (substr(confirmed_at, 9, 2) - 1) || ' days', '+' || substr(confirmed_at, 12)))
     AND likelihood(superseded_by IS NULL, 0.95) AND (expires_at IS NULL OR expires_at > datetime('now'))
-
   ORDER BY confirmed_at, expires_at, rowid LIMIT ifnull(:limit, 20)
 )
 )
-SELECT waiting.row, iif(id GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(id), json_quote(CAST(id AS TEXT)))
-       AS id,
-       iif(confirmed_at GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(confirmed_at), json_quote(CAST(confirmed_at AS TEXT)))
-       AS confirmed_at,
+SELECT waiting.row, iif(id GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(id), json_quote(CAST(id AS TEXT))) AS id,
+       iif(confirmed_at GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(confirmed_at), json_quote(CAST(confirmed_at AS TEXT))) AS confirmed_at,
        iif(rank = 3, CAST(julianday('now') - julianday(confirmed_at) AS INTEGER), NULL) AS days,
-       iif(expires_at GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(expires_at), json_quote(CAST(expires_at AS TEXT)))
-       AS expires_at,
-       iif(source GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(source), json_quote(CAST(source AS TEXT)))
-       AS source,
-       iif(subject GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(subject), json_quote(CAST(subject AS TEXT)))
-       AS subject,
-       iif(fact GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(fact), json_quote(CAST(fact AS TEXT)))
-       AS fact
+       iif(expires_at GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(expires_at), json_quote(CAST(expires_at AS TEXT))) AS expires_at,
+       iif(source GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(source), json_quote(CAST(source AS TEXT))) AS source,
+       iif(subject GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(subject), json_quote(CAST(subject AS TEXT))) AS subject,
+       iif(fact GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(fact), json_quote(CAST(fact AS TEXT))) AS fact
 FROM waiting CROSS JOIN main."memory" AS m ON m.rowid = waiting.row
 ORDER BY rank, at, until, waiting.row LIMIT ifnull(:limit, 20);
 
 -- [count]
 -- How many wait, and how many live facts there are. Every confirmed_at outside the two limits waits, a real date or not;
--- within them, those that are none. Counted apart, since with an OR SQLite would not keep to the index.
+-- within them, those that are none. Each is counted in its index, the few that are expired too, and those are taken off.
 SELECT
-(SELECT count(*) FROM main."memory" WHERE confirmed_at < datetime('now', '-' || ifnull(:older_than, 90) || ' days') AND likelihood(superseded_by IS NULL, 0.95) AND (expires_at IS NULL OR expires_at > datetime('now')))
-+ (SELECT count(*) FROM main."memory" WHERE confirmed_at > datetime('now', '+1 day') AND likelihood(superseded_by IS NULL, 0.95) AND (expires_at IS NULL OR expires_at > datetime('now')))
-+ (SELECT count(*) FROM main."memory" WHERE confirmed_at IS NULL AND likelihood(superseded_by IS NULL, 0.95) AND (expires_at IS NULL OR expires_at > datetime('now')))
-+ (SELECT count(*) FROM main."memory" WHERE confirmed_at COLLATE BINARY IS NOT
+  (SELECT count(*) FROM main."memory" WHERE confirmed_at < datetime('now', '-' || ifnull(:older_than, 90) || ' days') AND likelihood(superseded_by IS NULL, 0.95))
+  + (SELECT count(*) FROM main."memory" WHERE confirmed_at > datetime('now', '+1 day') AND likelihood(superseded_by IS NULL, 0.95))
+  + (SELECT count(*) FROM main."memory" WHERE confirmed_at IS NULL AND likelihood(superseded_by IS NULL, 0.95))
+  + (SELECT count(*) FROM main."memory" WHERE confirmed_at COLLATE BINARY IS NOT
      datetime(substr(confirmed_at, 1, 8) || '01', '+' || (substr(confirmed_at, 9, 2) - 1) || ' days', '+' || substr(confirmed_at, 12))
-    AND confirmed_at BETWEEN datetime('now', '-' || ifnull(:older_than, 90) || ' days') AND datetime('now', '+1 day') AND likelihood(superseded_by IS NULL, 0.95) AND (expires_at IS NULL OR expires_at > datetime('now')))
-AS waiting,
-(SELECT count(*) FROM main."memory")
-- (SELECT count(*) FROM main."memory" WHERE superseded_by IS NOT NULL)
-- (SELECT count(*) FROM main."memory" WHERE expires_at <= datetime('now') AND likelihood(superseded_by IS NULL, 0.95))
-AS live;
+    AND confirmed_at BETWEEN datetime('now', '-' || ifnull(:older_than, 90) || ' days') AND datetime('now', '+1 day') AND likelihood(superseded_by IS NULL, 0.95))
+  - expired.waiting AS waiting,
+  (SELECT count(*) FROM main."memory") - (SELECT count(*) FROM main."memory" WHERE superseded_by IS NOT NULL) - expired.facts AS live
+FROM (
+  SELECT count(*) AS facts, count(*) FILTER (WHERE confirmed_at NOT BETWEEN datetime('now', '-' || ifnull(:older_than, 90) || ' days') AND datetime('now', '+1 day')
+    OR confirmed_at IS NULL OR confirmed_at COLLATE BINARY IS NOT
+     datetime(substr(confirmed_at, 1, 8) || '01', '+' || (substr(confirmed_at, 9, 2) - 1) || ' days', '+' || substr(confirmed_at, 12))) AS waiting
+  FROM main."memory" WHERE expires_at <= datetime('now') AND likelihood(superseded_by IS NULL, 0.95)
+) AS expired;
 
 -- [unused]
 -- Live facts that nothing has used for half a year and nobody has confirmed within that time. Only where the store has the
@@ -91,7 +84,6 @@ SELECT * FROM (
     AND likelihood(superseded_by IS NULL, 0.95) AND (expires_at IS NULL OR expires_at > datetime('now'))
     AND (ifnull(last_used_at, created_at) NOT BETWEEN datetime('now', '-' || ifnull(:older_than, 182) || ' days') AND datetime('now', '+1 day') OR ifnull(last_used_at, created_at) COLLATE BINARY IS NOT
      datetime(substr(ifnull(last_used_at, created_at), 1, 8) || '01', '+' || (substr(ifnull(last_used_at, created_at), 9, 2) - 1) || ' days', '+' || substr(ifnull(last_used_at, created_at), 12)))
-
   ORDER BY confirmed_at, expires_at, rowid LIMIT ifnull(:limit, 20)
 )
 UNION ALL
@@ -103,7 +95,6 @@ SELECT * FROM (
     AND likelihood(superseded_by IS NULL, 0.95) AND (expires_at IS NULL OR expires_at > datetime('now'))
     AND (ifnull(last_used_at, created_at) NOT BETWEEN datetime('now', '-' || ifnull(:older_than, 182) || ' days') AND datetime('now', '+1 day') OR ifnull(last_used_at, created_at) COLLATE BINARY IS NOT
      datetime(substr(ifnull(last_used_at, created_at), 1, 8) || '01', '+' || (substr(ifnull(last_used_at, created_at), 9, 2) - 1) || ' days', '+' || substr(ifnull(last_used_at, created_at), 12)))
-
   ORDER BY confirmed_at, rowid LIMIT ifnull(:limit, 20)
 )
 UNION ALL
@@ -115,7 +106,6 @@ SELECT * FROM (
     AND likelihood(superseded_by IS NULL, 0.95) AND (expires_at IS NULL OR expires_at > datetime('now'))
     AND (ifnull(last_used_at, created_at) NOT BETWEEN datetime('now', '-' || ifnull(:older_than, 182) || ' days') AND datetime('now', '+1 day') OR ifnull(last_used_at, created_at) COLLATE BINARY IS NOT
      datetime(substr(ifnull(last_used_at, created_at), 1, 8) || '01', '+' || (substr(ifnull(last_used_at, created_at), 9, 2) - 1) || ' days', '+' || substr(ifnull(last_used_at, created_at), 12)))
-
   ORDER BY confirmed_at, expires_at, rowid LIMIT ifnull(:limit, 20)
 )
 UNION ALL
@@ -127,39 +117,26 @@ SELECT * FROM (
     AND likelihood(superseded_by IS NULL, 0.95) AND (expires_at IS NULL OR expires_at > datetime('now'))
     AND (ifnull(last_used_at, created_at) NOT BETWEEN datetime('now', '-' || ifnull(:older_than, 182) || ' days') AND datetime('now', '+1 day') OR ifnull(last_used_at, created_at) COLLATE BINARY IS NOT
      datetime(substr(ifnull(last_used_at, created_at), 1, 8) || '01', '+' || (substr(ifnull(last_used_at, created_at), 9, 2) - 1) || ' days', '+' || substr(ifnull(last_used_at, created_at), 12)))
-
   ORDER BY confirmed_at, expires_at, rowid LIMIT ifnull(:limit, 20)
 )
 )
-SELECT waiting.row, iif(id GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(id), json_quote(CAST(id AS TEXT)))
-       AS id,
-       iif(confirmed_at GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(confirmed_at), json_quote(CAST(confirmed_at AS TEXT)))
-       AS confirmed_at,
+SELECT waiting.row, iif(id GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(id), json_quote(CAST(id AS TEXT))) AS id,
+       iif(confirmed_at GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(confirmed_at), json_quote(CAST(confirmed_at AS TEXT))) AS confirmed_at,
        iif(rank = 3, CAST(julianday('now') - julianday(confirmed_at) AS INTEGER), NULL) AS days,
-       iif(expires_at GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(expires_at), json_quote(CAST(expires_at AS TEXT)))
-       AS expires_at,
-       iif(source GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(source), json_quote(CAST(source AS TEXT)))
-       AS source,
-       iif(subject GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(subject), json_quote(CAST(subject AS TEXT)))
-       AS subject,
-       iif(fact GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(fact), json_quote(CAST(fact AS TEXT)))
-       AS fact
+       iif(expires_at GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(expires_at), json_quote(CAST(expires_at AS TEXT))) AS expires_at,
+       iif(source GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(source), json_quote(CAST(source AS TEXT))) AS source,
+       iif(subject GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(subject), json_quote(CAST(subject AS TEXT))) AS subject,
+       iif(fact GLOB '*[' || char(127) || '-' || char(159) || ']*', hex(fact), json_quote(CAST(fact AS TEXT))) AS fact
 FROM waiting CROSS JOIN main."memory" AS m ON m.rowid = waiting.row
 ORDER BY rank, at, until, waiting.row LIMIT ifnull(:limit, 20);
 
 -- [unused_count]
 -- No index knows when a fact was used, so this reads the table, in its own order.
 SELECT
-(SELECT count(*) FROM main."memory" NOT INDEXED
-  WHERE (confirmed_at NOT BETWEEN datetime('now', '-' || ifnull(:older_than, 182) || ' days') AND datetime('now', '+1 day')
-         OR confirmed_at IS NULL OR confirmed_at COLLATE BINARY IS NOT
+  (SELECT count(*) FROM main."memory" NOT INDEXED WHERE (confirmed_at NOT BETWEEN datetime('now', '-' || ifnull(:older_than, 182) || ' days') AND datetime('now', '+1 day')
+    OR confirmed_at IS NULL OR confirmed_at COLLATE BINARY IS NOT
      datetime(substr(confirmed_at, 1, 8) || '01', '+' || (substr(confirmed_at, 9, 2) - 1) || ' days', '+' || substr(confirmed_at, 12)))
     AND likelihood(superseded_by IS NULL, 0.95) AND (expires_at IS NULL OR expires_at > datetime('now'))
     AND (ifnull(last_used_at, created_at) NOT BETWEEN datetime('now', '-' || ifnull(:older_than, 182) || ' days') AND datetime('now', '+1 day') OR ifnull(last_used_at, created_at) COLLATE BINARY IS NOT
-     datetime(substr(ifnull(last_used_at, created_at), 1, 8) || '01', '+' || (substr(ifnull(last_used_at, created_at), 9, 2) - 1) || ' days', '+' || substr(ifnull(last_used_at, created_at), 12)))
-)
-AS waiting,
-(SELECT count(*) FROM main."memory")
-- (SELECT count(*) FROM main."memory" WHERE superseded_by IS NOT NULL)
-- (SELECT count(*) FROM main."memory" WHERE expires_at <= datetime('now') AND likelihood(superseded_by IS NULL, 0.95))
-AS live;
+     datetime(substr(ifnull(last_used_at, created_at), 1, 8) || '01', '+' || (substr(ifnull(last_used_at, created_at), 9, 2) - 1) || ' days', '+' || substr(ifnull(last_used_at, created_at), 12)))) AS waiting,
+  (SELECT count(*) FROM main."memory") - (SELECT count(*) FROM main."memory" WHERE superseded_by IS NOT NULL) - (SELECT count(*) FROM main."memory" WHERE expires_at <= datetime('now') AND likelihood(superseded_by IS NULL, 0.95)) AS live;
