@@ -255,7 +255,7 @@ def _judge(
 
 def _failed_alarms(name: str, units: Mapping[str, Mapping[str, str]]) -> list[str]:
     """The alarm units that failed and are about this store: an alert or a mail of its jobs, a ping of its own."""
-    about = {f"{unit(name, job)}.service" for job in ORDER}
+    about = {f"{unit(name, job)}{event}.service" for job in ORDER for event in ("", ":left")}
     failed = [each for each, shown in units.items() if "@" in each and shown.get("ActiveState") == "failed"]
     return [each for each in failed if each.startswith("memory-ping") or each.partition("@")[2] in about]
 

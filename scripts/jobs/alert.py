@@ -28,7 +28,7 @@ import job
 import post
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 LINES: Final = 10
 
@@ -42,8 +42,9 @@ MEANING: Final = {
 }
 """What the failure of a job comes to, where its name does not say it."""
 
-TELLING: Final = ("digest", "review")
-"""Jobs that leave something to be mailed when all went well."""
+LEFT: Final = ":left"
+"""Behind a unit's name: mail what its good run left. Failures have a mail unit of their own, since systemd tells
+nothing of the run to a unit that it could start for either."""
 
 BEFORE: Final = {"backup": ("pause", "remote", "snapshot"), "snapshot": ("pause",), "remote": ("pause",)}
 """The steps of a backup that a later one needs; each is started by every backup."""
@@ -160,12 +161,6 @@ def words(environment: Mapping[str, str]) -> str:
     return f"it left no word (systemd: {printable(result or 'unknown', 30)})"
 
 
-def just_ended(name: str, kept: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether it is a good run of a job that is mailed about after those, by its record: it ended just now."""
-    at = survey.seconds(str(kept[-1].get("end"))) if kept and kept[-1].get("exit") == 0 else None
-    return name in TELLING and at is not None and abs(time.time() - at) < 60
-
-
 def make_report(unit: str, state: str, environment: Mapping[str, str]) -> Report:
     """What there is to say about the run of ``unit`` that systemd's variables mean, or about its newest."""
     name, store = split(unit)
@@ -174,7 +169,7 @@ def make_report(unit: str, state: str, environment: Mapping[str, str]) -> Report
     # A unit that never started has a good run's variables, or none; so it is when a person starts this to try it out.
     failed = monitored and environment.get("MONITOR_SERVICE_RESULT") != "success"
     how = verdict(unit) if monitored else ""
-    if how == "dependency" or (how is None and not failed and not just_ended(name, kept)):
+    if how == "dependency" or (how is None and not failed):
         first = failed_before(unit)
         other = f"a unit that it needs failed; which: systemctl list-dependencies {unit}"
         line = f"{unit} did not run at {job.now()}: {f'{first} failed before it' if first else other}"
@@ -195,7 +190,7 @@ def make_report(unit: str, state: str, environment: Mapping[str, str]) -> Report
 
 
 def left_behind(unit: str, state: str, environment: Mapping[str, str]) -> letters.Letter | None:
-    """A letter with what a good run of the digest or of the reminder left; None where there is nothing to tell.
+    """A letter with what a run of the digest or of the reminder left; None where there is nothing to tell.
 
     The run is the one that systemd's variables mean, else the last that left something.
     """
@@ -218,18 +213,18 @@ def queues(state: str) -> list[dict[str, Any]]:
     return [each for each in records.objects(read(f"{state}/review.json")) if each.get("facts") or each.get("notes")]
 
 
-def mail(unit: str, places: Places, environment: Mapping[str, str]) -> int:
-    """Mail what a good run left, or why a run failed, and say in one line what became of it."""
-    report = make_report(unit, places.state, environment)
-    letter = letters.failure(unit, report.line, report.tail, failed=report.failed)
-    why = "the failure before it has its own" if report.repeats else ""
-    if not report.failed and split(unit)[0] in TELLING:
-        left = left_behind(unit, places.state, environment)
-        if left is None and environment.get("MONITOR_UNIT") == unit:
-            why = "it left nothing to tell"
-        letter = left or letter
+def mail(asked: str, places: Places, environment: Mapping[str, str]) -> int:
+    """Mail why a run failed, or what a good one left, and say in one line what became of it."""
+    unit, why = asked.removesuffix(LEFT), ""
+    if asked != unit:
+        letter = left_behind(unit, places.state, environment)
+        why = "" if letter else "it left nothing to tell"
+    else:
+        report = make_report(unit, places.state, environment)
+        letter = letters.failure(unit, report.line, report.tail, failed=report.failed)
+        why = "the failure before it has its own" if report.repeats else ""
     address = post.address_of(places.settings, split(unit)[1])
-    if why or not address:
+    if letter is None or why or not address:
         job.say(f"no mail about {unit}: {why if address else 'no address is set'}")
         return job.DONE
     if reason := post.send(letter, address, places.sendmail):
@@ -242,13 +237,14 @@ def mail(unit: str, places: Places, environment: Mapping[str, str]) -> int:
 def main(argv: list[str]) -> int:
     """Read the command line, report, return the exit code."""
     parser = argparse.ArgumentParser(description="Say that a job failed, and why.")
-    parser.add_argument("unit", help="the unit that failed")
+    parser.add_argument("unit", help=f"the unit that failed; with {LEFT} behind it, one whose good run left something")
     parser.add_argument("--mail", action="store_true", help="by mail instead of in the journal")
     parser.add_argument("--settings", default="/etc/memops/memops.toml", help="memops.toml")
     parser.add_argument("--state", default="/var/lib/memops", help="the directory of the run records")
     parser.add_argument("--sendmail", default="/usr/sbin/sendmail", help="the mail program")
     options = parser.parse_args(argv)
-    if not re.fullmatch(r"memory-[a-z]+(-[a-z0-9-]+)?\.service", options.unit):
+    event = f"({LEFT})?" if options.mail else ""
+    if not re.fullmatch(rf"memory-[a-z]+(-[a-z0-9-]+)?\.service{event}", options.unit):
         parser.error(f"{options.unit!r} is no unit of memops")
     places = Places(options.settings, options.state, options.sendmail)
     if options.mail:

@@ -141,7 +141,7 @@ def test_drills_and_what_they_find(memops_server: Server) -> None:
     found = status(server)
     good = next(job for job in found["jobs"] if job["job"] == "drill")["good"]
     assert good is not None
-    assert [job["job"] for job in found["jobs"]] == ["snapshot", "backup", "prune", "drill"]
+    assert [job["job"] for job in found["jobs"]] == ["snapshot", "backup", "prune", "digest", "drill", "review"]
 
     # One byte of the newest set is another one: the drill fails, and the set is named, to everybody and after a reboot.
     database = f"/srv/backup/default/{found['newest_set']['set']}/memory.db"

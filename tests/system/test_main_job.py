@@ -24,7 +24,9 @@ def test_the_readme_from_the_first_command_to_the_last(server: Server) -> None:
     said = server.run("/root/memops/scripts/install", timeout=600)
     assert "memops looks after /srv/agent/memory.db now" in said.stdout
     timers = json.loads(server.run("systemctl", "list-timers", "--output=json", "memory-*").stdout)
-    assert {t["unit"] for t in timers if t["next"]} == {f"memory-{job}.timer" for job in ("prune", "backup", "drill")}
+    assert {t["unit"] for t in timers if t["next"]} == {
+        f"memory-{job}.timer" for job in ("prune", "backup", "drill", "review")
+    }
 
     facts = [("live", None), ("later", "'2999-01-01 00:00:00'"), ("dead", "datetime('now', '-1 minute')")]
     for name, expires in facts:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 import alert
-import job
 import ping
 import post
 from memops import letters, settings, survey
@@ -266,38 +265,29 @@ def test_what_a_good_run_left_is_mailed(tmp_path, journal, sendmail, capsys, uni
     toml = tmp_path / "memops.toml"
     toml.write_text('[store.default]\nmail_to = "ops@example.org"\n')
     places = alert.Places(str(toml), str(tmp_path), str(sendmail))
-    record(tmp_path, job=alert.split(unit)[0], exit=0, message="so many")
     leave(tmp_path)
-    journal({"UNIT": unit, "JOB_RESULT": "done"})
-    assert alert.mail(unit, places, ended(unit, "success", "0")) == 0
+    assert alert.mail(f"{unit}:left", places, ended(unit, "success", "0")) == 0
     letter = taken(sendmail)
     assert letter["Subject"].endswith(f": {subject}")
     body = letter.get_content()
     assert "! m_1  [web] s\\x1b[2J" in body
     assert "    a\\nb\n    source: web page\n" in body
     assert all(line.isprintable() for line in body.splitlines())
+    assert f"{unit} to ops@example.org was handed to" in capsys.readouterr().out
 
     # A run that left nothing, and one that failed, though an earlier one left something.
     Path(f"{sendmail}.taken").unlink()
-    assert alert.mail(unit, places, ended(unit, "success", "0", OTHER)) == 0
-    assert "no mail about" in capsys.readouterr().out.splitlines()[-1]
+    assert alert.mail(f"{unit}:left", places, ended(unit, "success", "0", OTHER)) == 0
+    assert capsys.readouterr().out == f"no mail about {unit}: it left nothing to tell\n"
     assert not Path(f"{sendmail}.taken").exists()
     assert alert.mail(unit, places, ended(unit, run=OTHER)) == 0
     assert taken(sendmail)["Subject"].endswith(f"{unit} failed")
-    # A run that never was has the variables of the last good one.
-    journal({"UNIT": unit, "JOB_RESULT": "dependency"})
-    assert alert.mail(unit, places, ended(unit, "success", "0")) == 0
-    assert "did not run at" in taken(sendmail).get_content()
-    # Without a journal that is not to be told, but by the time.
-    journal()
-    assert alert.mail(unit, places, ended(unit, "success", "0")) == 0
-    assert "did not run at" in taken(sendmail).get_content()
-    record(tmp_path, job=alert.split(unit)[0], exit=0, end=job.now())
-    assert alert.mail(unit, places, ended(unit, "success", "0")) == 0
-    assert taken(sendmail)["Subject"].endswith(f": {subject}")
     # Tried by a person it is what was left last.
-    assert alert.mail(unit, places, {}) == 0
+    assert alert.mail(f"{unit}:left", places, {}) == 0
     assert taken(sendmail)["Subject"].endswith(f": {subject}")
+    # Other jobs leave nothing.
+    assert alert.mail(f"{PRUNE}:left", places, {}) == 0
+    assert "it left nothing to tell" in capsys.readouterr().out
 
 
 def test_what_the_stores_user_wrote_cannot_harm_a_mail(tmp_path) -> None:
