@@ -1,6 +1,6 @@
 -- The review queue of this store: live facts that nobody has confirmed for long, oldest confirmation first. By hand, as the
 -- store's owner and never as root:   sqlite3 -readonly STORE < review.sql
--- memops review runs the same statements (/usr/local/lib/memops/reviewing.py). Rendered by memops 0.1.0.
+-- memops review runs the same statements (/usr/local/lib/memops/reviewing.py). Rendered by memops VERSION.
 .timeout 5000
 .headers on
 .mode line
