@@ -70,7 +70,7 @@ def read_mark(state: str) -> Mark:
         since, row = found["since"], found["row"]
     except (ValueError, KeyError, TypeError, RecursionError, records.NotAllowed):
         return Mark()
-    sound = type(row) is int and 0 <= row < 1 << 63 and store.moment_of(since) is not None
+    sound = type(row) is int and -1 <= row < 1 << 63 and store.moment_of(since) is not None
     return Mark(since, row) if sound else Mark()
 
 

@@ -289,3 +289,10 @@ def test_the_reminder(lib, case) -> None:
         connection.execute("UPDATE memory SET confirmed_at = datetime('now')")
     assert ran(lib, case, "review.py", "--name", "default") == "review: none of 27 live facts waits for review"
     assert json.loads(path.read_text())["facts"] == []
+
+
+def test_a_store_that_was_empty_shows_its_first_facts_whatever_their_dates(lib: Path, any_case: Case) -> None:
+    ran(lib, any_case)
+    add(any_case, {"id": "old", "created_at": ago(400)}, {"id": "odd", "created_at": "never"})
+    ran(lib, any_case)
+    assert ids(kept(any_case)[-1]) == ["old", "odd"]
