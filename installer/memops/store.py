@@ -14,6 +14,8 @@ files beside a WAL store that lock its owner out. Remember what a person said, n
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
 import os
 import re
 import sqlite3
@@ -217,6 +219,283 @@ def read_sources(path: str = SOURCES_FILE) -> Sources:
         raise StoreError(f"{path} is not UTF-8") from None
 
 
+# What opens something
+
+HIDDEN: Final = "[masked]"
+
+KEYS: Final = (
+    ("AWS access key", r"A(?:KIA|SIA|BIA|CCA)", r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    ("Anthropic key", r"sk-ant-", r"[\w-]{16,}"),
+    ("OpenAI key", r"sk-(?:proj|svcacct|admin|or)-", r"[\w-]{16,}"),
+    ("OpenAI key", r"sk-", r"[A-Za-z0-9]{20,}"),
+    ("Stripe key", r"[rs]k_(?:live|test|prod)_", r"[A-Za-z0-9]{10,}"),
+    ("SendGrid key", r"SG\.", r"[\w=.-]{20,}"),
+    ("Slack token", r"xox[abeoprs]-", r"[A-Za-z0-9-]{10,}"),
+    ("Slack token", r"xapp-\d-", r"[A-Za-z0-9-]{20,}"),
+    ("Shopify token", r"shp(?:at|ca|pa|ss)_", r"[a-f0-9]{32}"),
+    ("Supabase token", r"sbp_", r"[a-f0-9]{40}"),
+    ("GitHub token", r"gh[opsur]_", r"[A-Za-z0-9]{16,}"),
+    ("GitHub token", r"github_pat_", r"\w{16,}"),
+    ("GitLab token", r"gl(?:pat|ptt|dt|rt|cbt|ft|imt|agent|soat|oas)-", r"[\w.-]{16,}"),
+    ("Grafana token", r"gl(?:sa|c)_", r"[\w=+/]{32,}"),
+    ("npm token", r"npm_", r"[A-Za-z0-9]{16,}"),
+    ("New Relic key", r"NRAK-", r"[A-Z0-9]{27}"),
+    ("PyPI token", r"pypi-", r"[\w-]{16,}"),
+    ("Postman key", r"PMAK-", r"[a-f0-9-]{40,}"),
+    ("Google key", r"AIza", r"[\w-]{30,}"),
+    ("Google token", r"ya29\.", r"[\w.-]{16,}"),
+    ("Google token", r"GOCSPX-", r"[\w-]{16,}"),
+    ("Hugging Face token", r"hf_", r"[A-Za-z0-9]{16,}"),
+    ("HashiCorp Vault token", r"hv[bs]\.", r"[\w-]{20,}"),
+    ("DigitalOcean token", r"do[opr]_v1_", r"[a-f0-9]{16,}"),
+    ("Doppler token", r"dp\.pt\.", r"[A-Za-z0-9]{16,}"),
+    ("Docker token", r"dckr_[a-z]{3}_", r"[\w-]{20,}"),
+    ("Linear key", r"lin_api_", r"[A-Za-z0-9]{16,}"),
+    ("RubyGems key", r"rubygems_", r"[a-f0-9]{32,}"),
+    ("Atlassian token", r"ATATT3", r"[\w=-]{50,}"),
+    ("age secret key", r"AGE-SECRET-KEY-1", r"[A-Z0-9]{16,}"),
+    ("Twilio key", r"SK", r"[0-9a-f]{32}(?![A-Za-z0-9])"),
+    ("Telegram bot token", r"(?:bot)?[0-9]{8,10}:", r"A[A-Za-z0-9_-]{34}"),
+)
+"""The keys of services, by the shapes that they and the rules of gitleaks publish: what it is, how it begins (which
+stays when it is masked), and what follows."""
+
+OPENERS: Final = (
+    *(
+        r"(?<!no)pass(?:word|wd|phrase|code|wort)",
+        "pwd",
+        r"(?<![a-z])pw",
+        r"(?<=[_-])pass",
+        "kennwort",
+        "contraseña",
+        "senha",
+    ),
+    *("mot de passe", "wachtwoord", "hasło", "пароль", "密码", "密碼", "パスワード"),
+)
+"""What a password is called."""
+
+TOKENS: Final = (
+    *("secret", "token", "credential", "api[ _-]?key", "account[ _-]?key"),
+    "(?:access|secret|private|signing|encryption|master|session|shared|service|license|auth)[ _-]?key",
+)
+"""What other values are called that open something."""
+
+STEMS: Final = (
+    *("pass", "pwd", "pw", "kennwort", "contrase", "senha", "wachtwoord", "hasło", "пароль", "密", "パスワード"),
+    *("secret", "token", "credential", "key"),
+)
+"""One of them is in each of those names: most texts have none, which is soon seen."""
+
+NO_VALUES: Final = (
+    *("true", "false", "yes", "no", "none", "null", "nil", "undefined", "unset", "empty", "missing", "required"),
+    *("optional", "invalid", "expired", "revoked", "rotated", "changed", "unknown", "hidden", "masked", "redacted"),
+    *("enabled", "disabled", "default", "string", "str", "int", "text", "bytes", "basic", "bearer", "jwt"),
+)
+"""What may stand in the place of a value."""
+
+ENTROPY: Final = 3.5
+"""Bits in each character, by how often each one comes, from which on a long word is taken for random."""
+
+PUBLIC: Final = (
+    *("/", "~/", r"(?i:sha\d{1,3}[-_])"),  # paths; a checksum is one word with its name
+    *("iVBORw0KGgo", "/9j/4", "R0lGOD", "UklGR", "PHN2Zy", "PD94bW", "JVBERi", "d09GM"),  # images, fonts, documents
+    *("AAAAB3NzaC1", "AAAAC3NzaC1", "AAAAE2VjZHNh", "AAAAGnNr"),  # public keys of SSH
+    r"(?:cus|price|prod|sub|si|pi|pm|ch|in|acct|evt|req|we|seti|m)[_-]",  # ids
+    r"(?:asst|thread|run|step|msg|toolu|srvtoolu|call|chatcmpl|file|resp|batch|vs|org|proj|user|ftjob)[_-]",
+)
+"""How long words begin that look random and open nothing."""
+
+_WORD_START: Final = r"(?<![A-Za-z0-9])"
+_SHOWN_BEFORE: Final = re.compile(
+    r"(?:sha\d{1,3}[:-]|\bh1:|/nix/store/|\bpublic[ _-]?key\b[^\n]{0,40})\Z", re.IGNORECASE
+)
+_PLACE: Final = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s\"'<>`]+|\bdata:(?:image|font|audio|video)/\S+")
+_REFERENCE: Final = re.compile(
+    r"[$<*{%\[(&:]|~?/|\.{1,2}/|[a-z][a-z0-9+.-]*://|(?:vault|env|file|op|secret):|process\.env|os\.|x{3,}\Z|\.{3}|…"
+    r"|[A-Za-z_][\w.]{0,60}[(\[]|\d{4}-\d\d-\d\d",
+    re.IGNORECASE,
+)
+_AMOUNT: Final = re.compile(r"\s*-?(?:char|digit|letter|long|bit|byte|word|symbol|minute|hour|day|week|Zeichen|carac)")
+_RUN: Final = re.compile(r"[A-Za-z0-9+/_=-]{20,}")
+_PIECE: Final = re.compile(r"[A-Za-z0-9]{20,}")
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]{20,}={0,2}")
+_HEX: Final = re.compile(r"[0-9a-fA-F]+")
+
+
+@functools.cache
+def _patterns() -> dict[str, re.Pattern[str]]:
+    """Compiled when they are first needed: an agent that only recalls has no use for them."""
+    keys = "|".join(f"({begin})(?:{rest})" for _, begin, rest in KEYS)
+    name = rf"(?:(?P<password>{'|'.join(OPENERS)})|(?P<token>{'|'.join(TOKENS)})|(?<=[_-])key)s?"
+    where = r"(?:\s(?:for|of|on|to|at|für|von|auf|de|du|para|del)\s[\w.@/-]{1,40}){0,2}"
+    sign = r"(?P<sign>\s{0,3}(?::=|=>|[:=\uff1a]|\b(?:is|was|ist|lautet|est|es|är|to)\b)\s{0,3}|\s|(?<=[\"'>])\s?,\s?)"
+    value = r"\\?\"[^\"\n]{1,400}\"|'[^'\n]{1,400}'|`[^`\n]{1,400}`|[^\s,;\"'`][^\s,;\"'`]*"
+    return {
+        "pem": re.compile(
+            r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----).*?"
+            r"(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+            re.DOTALL,
+        ),
+        "jwt": re.compile(r"(\beyJ)[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+){1,4}"),
+        "url": re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s:/@]{0,100}:)([^\s/]{1,200})@"),
+        "hook": re.compile(r"(\bhooks\.slack\.com/(?:services|workflows|triggers)/)[A-Za-z0-9+/]{20,}"),
+        "header": re.compile(r"\b(authorization\W{1,4})?((?:bearer|basic) )([A-Za-z0-9._~+/=-]{12,})", re.IGNORECASE),
+        "key": re.compile(rf"{_WORD_START}(?:{keys})", re.ASCII),
+        "named": re.compile(rf"(?P<name>{name})\\?[\"'`]?{where}{sign}(?P<value>{value})", re.IGNORECASE),
+        "public": re.compile("|".join(PUBLIC)),
+    }
+
+
+def screen(text: str) -> tuple[str, list[str]]:
+    """``text`` with ``[masked]`` in the place of what looks like a credential, and what each of them is.
+
+    Its name or beginning stays. The rules know shapes, not meanings: a pass phrase of plain words is not found, nor a
+    secret of a kind that is not listed. What people write about every day is left alone: words, dates, paths, numbers,
+    addresses, and what is made of hexadecimal digits only: commits, checksums and UUIDs look so, and far more of them
+    are in a memory than keys that do. After a word such as ``token`` they are found all the same.
+    """
+    screening = _Screening()
+    return screening.masked(text), screening.kinds
+
+
+class _Screening:
+    """Masks one text, and notes the kinds of what it masks."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+
+    def masked(self, text: str) -> str:
+        patterns = _patterns()
+        for name, kind in (("pem", "private key"), ("jwt", "JWT"), ("hook", "Slack webhook")):
+            text, count = patterns[name].subn(rf"\1{HIDDEN}", text)
+            self.kinds += [kind] * count
+        text = patterns["url"].sub(self._address, text)
+        text = patterns["header"].sub(self._header, text)
+        text = patterns["key"].sub(self._key, text)
+        lowered = text.lower()
+        if any(stem in lowered for stem in STEMS):
+            text = self._named(text)
+        return self._random(text) if _RUN.search(text) else text
+
+    def _address(self, match: re.Match[str]) -> str:
+        if match[2].lower() in ("pass", "passwd", "password", "pwd") or _REFERENCE.match(match[2]):
+            return match[0]
+        self.kinds.append("password in an address")
+        return f"{match[1]}{HIDDEN}@"
+
+    def _header(self, match: re.Match[str]) -> str:
+        if match[1] is None and not re.search(r"[0-9]|[._]\w|[a-z][A-Z]", match[3]):
+            return match[0]  # a basic understanding
+        self.kinds.append("authorization header")
+        return f"{match[1] or ''}{match[2]}{HIDDEN}"
+
+    def _key(self, match: re.Match[str]) -> str:
+        number = match.lastindex or 1
+        self.kinds.append(KEYS[number - 1][0])
+        return f"{match[number]}{HIDDEN}"
+
+    def _named(self, text: str) -> str:
+        done, pattern = 0, _patterns()["named"]
+        shown: list[str] = []
+        match = pattern.search(text)
+        while match:
+            if _opens(match, text[match.end() : match.end() + 12]):
+                shown += text[done : match.start("value")], HIDDEN
+                done = match.end()
+                self.kinds.append("password" if match["password"] else "secret value")
+            # "secret access key: …" has one name behind the other.
+            match = pattern.search(text, max(done, match.end("name")))
+        return "".join([*shown, text[done:]])
+
+    def _random(self, text: str) -> str:
+        places = [match.span() for match in _PLACE.finditer(text)]
+
+        def run(match: re.Match[str]) -> str:
+            word, at = match[0], match.start()
+            if not any(map(_looks_random, _PIECE.findall(word))) or any(start <= at < end for start, end in places):
+                return word
+            if _patterns()["public"].match(word) or _SHOWN_BEFORE.search(text, max(0, at - 60), at):
+                return word
+            self.kinds.append("random word")
+            return HIDDEN
+
+        return _RUN.sub(run, text)
+
+
+def mask(text: str) -> str:
+    """``text`` with ``[masked]`` in the place of what looks like a credential; see ``screen``."""
+    return screen(text)[0]
+
+
+def require_no_credential(**texts: str) -> None:
+    """Raise Refused where one of these texts holds what looks like a credential; it says which and what, not more."""
+    for name, text in texts.items():
+        if kinds := screen(text)[1]:
+            raise Refused(
+                f"the {name} holds what looks like a credential ({', '.join(dict.fromkeys(kinds))})",
+                "Keep it in a password manager, and store where it is kept. If it opens nothing, say why:"
+                " --allow-secret REASON (in Python: allow_secret=True)",
+            )
+
+
+def _opens(match: re.Match[str], rest: str) -> bool:
+    """Whether what stands after a name such as ``password`` is a value, and no sentence about one; ``rest`` follows."""
+    value, sign, password = match["value"], match["sign"].strip(), match["password"] is not None
+    quoted = value[0] in "\"'`\\"
+    bare = value.strip("\\\"'`") if quoted else value.rstrip(".!?:)}]>")
+    if HIDDEN in value or not bare or bare.lower() in NO_VALUES:
+        return False
+    if _REFERENCE.match(bare) and not (_BASE64.fullmatch(bare) and _looks_random(re.sub("[/+=]", "", bare))):
+        return False
+    if re.fullmatch(r"[\d.,]+[kKmM]?", bare) and (not password or len(bare) < 3 or _AMOUNT.match(rest)):
+        return False
+    if not password and match["token"] is None:  # sort_key, cache_key and so on
+        return (
+            sign != ""
+            and len(bare) >= 16
+            and (_HEX.fullmatch(bare) is not None or _looks_random(re.sub("[/+=_-]", "", bare)))
+        )
+    if sign in ("", ","):
+        return _is_mixed(bare) or (not password and len(bare) >= 32 and _HEX.fullmatch(bare) is not None)
+    if quoted:
+        return True
+    plain = re.fullmatch(r"[^\W\d]+(?:[_.'-][^\W\d]+)*", bare) is not None
+    if not plain or (len(bare) >= 20 and bare.isascii() and not _is_named(bare)):
+        return password or len(bare) >= 6
+    # "password: see the vault" and "the password is kept" are sentences, and so are most others with a plain word;
+    # "password: swordfish" and "PASSWORD=swordfish" are none, "password=user.password" is a program.
+    if not password or re.search("pass|pwd|secret|token|cred", bare, re.IGNORECASE):
+        return False
+    if sign in ("=", ":=", "=>"):
+        return True
+    return sign in (":", "\uff1a") and not re.match(",| \\w", rest)
+
+
+def _is_mixed(word: str) -> bool:
+    """Whether a word is no plain one: digits among letters, and capitals or signs among those."""
+    letters = len(word) >= 8 and re.search("[0-9]", word) and re.search("[a-z]", word)
+    return bool(letters and re.search("[A-Z!?#$%&+_=]", word))
+
+
+def _is_named(word: str) -> bool:
+    """Whether most of a word is words: of a language, or joined as programmers do."""
+    return sum(map(len, re.findall(r"[A-Z]?[a-z]{3,}", word))) * 2 > len(word) or word.isupper()
+
+
+def _looks_random(word: str) -> bool:
+    """Whether a long word is none that people write: its digits lie in several places, among letters of both cases.
+
+    Without capitals there must be more of them, since names with numbers in them look so too.
+    """
+    places = len(re.findall(r"[0-9]+", word))
+    small, capital = re.search(r"[a-z]", word), re.search(r"[A-Z]", word)
+    if _HEX.fullmatch(word) or not small or places < (2 if capital else 5):
+        return False
+    if _is_named(word):
+        return False
+    return -sum(n / len(word) * math.log2(n / len(word)) for n in map(word.count, set(word))) >= ENTROPY
+
+
 # What may be stored
 
 
@@ -270,14 +549,17 @@ def remember(
     replaces: str | None = None,
     *,
     by_person: bool = False,
+    allow_secret: bool = False,
 ) -> str:
     """Add a fact, inside the caller's transaction, and return its id.
 
     expires_at: UTC text, or None for a fact without a natural end. replaces: the id of the live fact that this one
     corrects; it is kept behind the new one, and the new one keeps where that came from, unless ``by_person``: a person
-    says so now. Raises Refused.
+    says so now. allow_secret: also where it looks like a credential. Raises Refused.
     """
     texts = require_texts(subject=subject, fact=fact, source=source)
+    if not allow_secret:
+        require_no_credential(**texts)
     columns = columns_of(connection)
     origin = None
     if replaces is not None:
@@ -461,16 +743,18 @@ class Memory:
         *,
         until: datetime | timedelta | None = None,
         replaces: str | None = None,
+        allow_secret: bool = False,
     ) -> str:
         """Store a fact and return its id, ``m_…``.
 
         until: when it stops being true, or after how long; None for a fact with no natural end, which goes to review.
-        replaces: the id of the live fact that it corrects. Raises Refused for what is no fact (see its ``hint``).
+        replaces: the id of the live fact that it corrects. allow_secret: also what looks like a credential, because a
+        person says that it opens nothing. Raises Refused for what is no fact or holds a credential (see its ``hint``).
         """
         end = datetime.now(UTC) + until if isinstance(until, timedelta) else until
         with writing(self.connection):
             expires_at = None if end is None else text_of(end)
-            return remember(self.connection, subject, fact, source, expires_at, replaces)
+            return remember(self.connection, subject, fact, source, expires_at, replaces, allow_secret=allow_secret)
 
     def recall(
         self,

@@ -23,7 +23,6 @@ import records
 import store
 
 import job
-import masks
 import prune
 import sections
 import vitals
@@ -136,7 +135,7 @@ def since(connection: sqlite3.Connection, sql: str, moment: str) -> dict[str, An
 
 def shown(text: object, limit: int) -> str:
     """The agent's text without what looks like a credential, on one line; masked first, or half a key could be left."""
-    return store.printable(masks.mask(str(text)[:4000]), limit)
+    return store.printable(store.mask(str(text)[:4000]), limit)
 
 
 def fitting(facts: list[dict[str, Any]], bound: Bound) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import string
 
 import pytest
 
-from masks import HIDDEN, mask
+from memops.store import HIDDEN, mask
 
 LETTERS = string.ascii_letters + string.digits
 RANDOM = "aB3dE5fG7hI9jK1lM3nO5pQ7"
@@ -19,15 +19,15 @@ RANDOM = "aB3dE5fG7hI9jK1lM3nO5pQ7"
         (f"key sk-proj-{RANDOM}, for tests", "key sk-proj-[masked], for tests"),
         (f"sk-ant-api03-{RANDOM}", "sk-ant-[masked]"),
         (f"sk_live_{RANDOM}", "sk_live_[masked]"),
-        (f"push with ghp_{RANDOM}{RANDOM}.", "push with ghp_[masked]"),
+        (f"push with ghp_{RANDOM}{RANDOM}.", "push with ghp_[masked]."),
         (f"github_pat_{RANDOM}", "github_pat_[masked]"),
         ("AKIAIOSFODNN7EXAMPLE", "AKIA[masked]"),
         ("xoxb-123456789012-abcdefghijkl", "xoxb-[masked]"),
         ("hf_abcdefghijklmnopqrstuvwx", "hf_[masked]"),
         ("a eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl b", "a eyJ[masked] b"),
         ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNz\n-----END OPENSSH PRIVATE KEY----- and on",
-         "-----BEGIN OPENSSH PRIVATE KEY----- [masked] and on"),
-        ("-----BEGIN PRIVATE KEY-----\nMIIE cut off", "-----BEGIN PRIVATE KEY----- [masked]"),
+         "-----BEGIN OPENSSH PRIVATE KEY-----[masked] and on"),
+        ("-----BEGIN PRIVATE KEY-----\nMIIE cut off", "-----BEGIN PRIVATE KEY-----[masked]"),
         ("the database is postgres://ada:p@ss:word@db.example/x", "the database is postgres://ada:[masked]@db.example/x"),
         ("redis://:hunter@localhost:6379", "redis://:[masked]@localhost:6379"),
         ("password: hunter2", "password: [masked]"),
