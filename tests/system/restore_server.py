@@ -59,7 +59,7 @@ def state(server: Server) -> tuple[set[str], list[Any], str]:
 
 
 def timers(server: Server) -> dict[str, dict[str, str]]:
-    units = ("memory-backup.timer", "memory-prune.timer", "memory-drill.timer")
+    units = tuple(f"memory-{job}.timer" for job in ("backup", "prune", "drill", "review"))
     return {unit: server.show(unit, "ActiveState", "UnitFileState") for unit in units}
 
 
