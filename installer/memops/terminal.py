@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import select
 import shutil
@@ -37,13 +38,15 @@ class Terminal:
     """
 
     def __init__(self) -> None:
-        self._in = sys.stdin.fileno()
+        self._in, self._out = sys.stdin.fileno(), sys.stdout.fileno()
         self._usual: list[Any] = termios.tcgetattr(self._in)
         self._prompt = ""
         self._single = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Terminal:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may know fewer characters than a fact
         # A signal that comes just before a read would otherwise be noticed only after it.
         self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._last_waker = signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
@@ -182,4 +185,6 @@ class Terminal:
         # Whoever stopped it, a shell may have set the terminal its own way meanwhile.
         if self._single:
             self._set_single()
-        self._write(self._prompt)
+        # Not through sys.stdout, which may be what the signal interrupted.
+        with contextlib.suppress(OSError):
+            os.write(self._out, self._prompt.encode(errors="replace"))

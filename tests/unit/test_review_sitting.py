@@ -228,6 +228,19 @@ def test_nothing_of_the_agents_reaches_the_terminal_unescaped_and_facts_are_whol
     assert ada.seen.count("word") >= 3000
 
 
+def test_a_terminal_that_knows_few_characters(store):
+    sql(store, "UPDATE memory SET fact = 'Caf\u00e9 \u2603' WHERE id = 'm_5'")
+    store.environment["PYTHONIOENCODING"] = "ascii"
+    with Person(store, "review", "--older-than", "119", "--limit", "5") as ada:
+        for _ in range(4):
+            ada.press("s")
+        ada.read("Caf\\xe9 \\u2603")
+        ada.press("h")
+        ada.read("m_0")
+        ada.press("q")
+        assert ada.end() == (0, "as it was")
+
+
 def test_limit_and_unused_and_an_empty_queue(store):
     with Person(store, "review", "--limit", "2", "--older-than", "110") as ada:
         ada.read("1 of 2 (5 in the queue)")
