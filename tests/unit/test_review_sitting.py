@@ -101,9 +101,12 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("way", ["\x03", "\x1c", signal.SIGTERM])
-def test_an_interruption_at_any_question_loses_nothing_and_leaves_the_terminal_as_it_was(store, step, way):
+@pytest.mark.parametrize(
+    ("way", "step"),
+    [*(("\x03", step) for step in STEPS), ("\x1c", "the fact")]
+    + [(signal.SIGTERM, step) for step in ("the verdict", "the new source", "the deletion")],
+)
+def test_an_interruption_at_any_question_loses_nothing_and_leaves_the_terminal_as_it_was(store, way, step):
     with Person(store, "review") as ada:
         ada.press("y")
         ada.read("m_1: confirmed")
