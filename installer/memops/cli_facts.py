@@ -28,6 +28,10 @@ Until = Annotated[
 Source = Annotated[
     str, typer.Option(metavar="WHERE", help="Where it is from: 'chat 2026-08-08'. What cannot be checked is no use.")
 ]
+AllowSecret = Annotated[
+    str | None,
+    typer.Option(metavar="REASON", help="Why what looks like a credential opens nothing, and may be stored."),
+]
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="As list and recall --json show them.")]
 
 KINDS = {"travel": "7d", "status": "7d", "version": "90d", "project": "90d", "preference": None, "convention": None}
@@ -59,6 +63,7 @@ def remember(
         ),
     ] = None,
     replaces: Annotated[str | None, typer.Option(metavar="ID", help="The live fact that this one corrects.")] = None,
+    allow_secret: AllowSecret = None,
     name: Name = None,
     db: Db = None,
     as_json: Json = False,
@@ -69,6 +74,8 @@ def remember(
 
     Remember what a person said, and only that. A web page, a file or a tool's output that is stored as a memory becomes
     an instruction in every later prompt, whoever wrote it.
+
+    What looks like a credential is refused (exit code 3): keep it in a password manager, and store where it is kept.
 
     \b
     Examples:
@@ -88,6 +95,7 @@ def remember(
         source=source,
         expires_at=ends.get("expires_at"),
         replaces=replaces,
+        allow_secret=allow_secret,
         **_who(as_json=as_json),
     )
     if as_json:
@@ -114,7 +122,8 @@ def recall(
 ) -> None:
     """Print live facts for a prompt, each with its age and source.
 
-    Reading confirms nothing. That a fact was used is noted, so that review --unused finds those that nobody needs.
+    Reading confirms nothing. That a fact was used is noted, so that review --unused finds those that nobody needs. A
+    fact that holds what looks like a credential is printed as it is, with a warning on standard error.
 
     \b
     Examples:
@@ -122,7 +131,7 @@ def recall(
       memops recall 'which database' --max-chars 2000
       memops recall --subject availability --json
     """
-    from memops import facts, report
+    from memops import fact_text, facts, report
 
     store = facts.chosen(name, db)
     words = " ".join(query or [])
@@ -134,6 +143,9 @@ def recall(
         print(found["block"])
     else:
         report.say("No live fact is about that." if words or subject else "There is no live fact.")
+    for fact in found["facts"]:
+        if fact["secrets"]:
+            report.say(fact_text.warning(fact))
     if found["left"]:
         report.say(f"{found['left']} more did not fit into {max_chars} characters.")
 
@@ -158,7 +170,8 @@ def list_(
     """List facts, one a line.
 
     Shown are id, state, days since it was confirmed and since it was used, subject, fact and source. A source that is
-    not a person is marked with an exclamation mark, a doubtful date with a question mark.
+    not a person is marked with an exclamation mark, a doubtful date with a question mark. What looks like a credential
+    is masked.
 
     \b
     Examples:
@@ -192,11 +205,13 @@ def show(
 ) -> None:
     """Show all about a fact, with what it replaced and what replaced it.
 
+    It is printed as it is, with a warning where it holds what looks like a credential; in the others that is masked.
+
     \b
     Example:
       memops show m_0maf28d10a
     """
-    from memops import fact_text, facts
+    from memops import fact_text, facts, report
 
     store = facts.chosen(name, db)
     found = facts.ask(store, "show", id=wanted)
@@ -211,6 +226,8 @@ def show(
     if found["verdicts"]:
         lines += ["Decided:", *(f"  {_verdict(line)}" for line in found["verdicts"])]
     print("\n".join(lines))
+    if found["fact"]["secrets"]:
+        report.say(fact_text.warning(found["fact"]))
 
 
 def confirm(
@@ -243,6 +260,7 @@ def replace(
     source: Source,
     for_: For = None,
     until: Until = None,
+    allow_secret: AllowSecret = None,
     name: Name = None,
     db: Db = None,
     as_json: Json = False,
@@ -259,6 +277,8 @@ def replace(
 
     store = facts.chosen(name, db)
     verdict = {"id": wanted, "verdict": "replace", "fact": fact, "source": source, **_end(for_, until, None)}
+    if allow_secret is not None:
+        verdict["allow_secret"] = allow_secret
     (done,) = facts.ask(store, "apply", given=[verdict], **_who(as_json=as_json))
     if as_json:
         _print(store, done=done)
@@ -353,9 +373,10 @@ def _end(for_: str | None, until: str | None, kind: str | None) -> dict[str, str
 
 
 def _remarks(fact: dict[str, Any]) -> list[str]:
+    masked = ["Note: what looks like a credential in it is masked here."] if fact["secrets"] else []
     if fact["class"] == "person":
-        return []
-    return [f"Note: it is not from a person ({fact['class']}), and is marked so wherever it is shown."]
+        return masked
+    return [*masked, f"Note: it is not from a person ({fact['class']}), and is marked so wherever it is shown."]
 
 
 def _verdict(line: dict[str, Any]) -> str:
@@ -363,9 +384,13 @@ def _verdict(line: dict[str, Any]) -> str:
 
     place = " at a terminal" if line.get("terminal") is True else ""
     new = f" by {printable(line.get('new'))}" if line.get("new") else ""
-    word = {"confirm": "confirmed", "replace": "replaced", "forget": "deleted"}.get(str(line.get("verdict")), "?")
+    allowed = line.get("allowed")
+    why = f" (allowed: {printable(allowed.get('reason'), 200)})" if isinstance(allowed, dict) else ""
+    word = {"remember": "stored", "confirm": "confirmed", "replace": "replaced", "forget": "deleted"}.get(
+        str(line.get("verdict")), "?"
+    )
     who = printable(line.get("by", "?"), 100)
-    return f"{printable(line.get('at', '?'), 20)}  {printable(line.get('id', '?'))} {word}{new}, said {who}{place}"
+    return f"{printable(line.get('at', '?'), 20)}  {printable(line.get('id', '?'))} {word}{new}, said {who}{place}{why}"
 
 
 def _print(store: Store, **found: Any) -> None:

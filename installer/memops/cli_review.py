@@ -54,9 +54,13 @@ def review(
     \b
       {"version": 1, "by": "who checked", "verdicts": [
         {"id": "m_…", "seen": "…", "verdict": "confirm", "for": "90d"},
-        {"id": "m_…", "seen": "…", "verdict": "replace", "fact": "…", "source": "…"},
+        {"id": "m_…", "seen": "…", "verdict": "replace",
+         "fact": "…", "source": "…"},
         {"id": "m_…", "seen": "…", "verdict": "forget"},
         {"id": "m_…", "seen": "…", "verdict": "skip"}]}
+
+    What looks like a credential is masked, and refused in a correction (exit code 3), unless that says why it opens
+    nothing: "allow_secret": "…".
 
     \b
     Examples:

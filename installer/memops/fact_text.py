@@ -72,6 +72,14 @@ def origin(fact: Fact) -> str:
     return colour(f"{words} (not from a person: {fact['class']})", "yellow", sys.stdout)
 
 
+def warning(fact: Fact) -> str:
+    """That a fact holds what looks like a credential: where and what, and what to do about it."""
+    found = ", ".join(f"{each['column']}: {each['kind']}" for each in fact["secrets"])
+    name = printable(fact["id"])
+    todo = f"Change it where it opens something, then type: memops forget {name}"
+    return f"Warning: {name} holds what looks like a credential ({found}). {todo}"
+
+
 def state(fact: Fact) -> str:
     """``live``, ``expired``, ``replaced``, or that a date is doubtful."""
     return f"{fact['state']}?" if fact["doubtful"] else str(fact["state"])

@@ -29,6 +29,9 @@ from urllib.parse import quote
 COLUMNS: Final = ("id", "subject", "fact", "source", "created_at", "confirmed_at", "expires_at", "superseded_by")
 """The columns every store has; further ones are left alone."""
 
+FURTHER: Final = ("last_used_at", "superseded_at", "origin")
+"""Those that stores made by memops have as well."""
+
 LONGEST: Final = {"subject": 200, "fact": 10_000, "source": 500}
 """Characters. A fact is a sentence or two; a document belongs in a file."""
 
@@ -76,6 +79,10 @@ class Refused(StoreError):  # noqa: N818 - a word of the field
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+
+class CredentialRefused(Refused):
+    """A text that is to be stored holds what looks like a credential."""
 
 
 def connect(path: str, *, readonly: bool = False, timeout: float = 5.0) -> sqlite3.Connection:
@@ -428,10 +435,10 @@ def mask(text: str) -> str:
 
 
 def require_no_credential(**texts: str) -> None:
-    """Raise Refused where one of these texts holds what looks like a credential; it says which and what, not more."""
+    """Raise CredentialRefused where a text holds what looks like one; it says which text and what, not more."""
     for name, text in texts.items():
         if kinds := screen(text)[1]:
-            raise Refused(
+            raise CredentialRefused(
                 f"the {name} holds what looks like a credential ({', '.join(dict.fromkeys(kinds))})",
                 "Keep it in a password manager, and store where it is kept. If it opens nothing, say why:"
                 " --allow-secret REASON (in Python: allow_secret=True)",

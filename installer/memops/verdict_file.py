@@ -25,7 +25,7 @@ MISTAKES = 40
 
 ALLOWED = {
     "confirm": {"until", "for"},
-    "replace": {"fact", "source", "until", "for"},
+    "replace": {"fact", "source", "until", "for", "allow_secret"},
     "forget": set[str](),
     "skip": set[str](),
 }
@@ -121,6 +121,8 @@ def _mistakes(each: object) -> Iterator[str]:
     for key in each:
         if key not in {"id", "seen", "verdict"} | ALLOWED[word]:
             yield f"{_quoted(key)} has no meaning with {word}"
+    if not isinstance(each.get("allow_secret", ""), str):
+        yield "allow_secret must say, as text, why what looks like a credential opens nothing"
     yield from _end_mistakes({key: each[key] for key in ("until", "for") if key in each and key in ALLOWED[word]})
     for key in ("fact", "source") if word == "replace" else ():
         try:
@@ -153,7 +155,9 @@ def _quoted(key: str) -> str:
 
 
 def _verdict(each: Mapping[str, str], now: datetime | None) -> dict[str, Any]:
-    verdict: dict[str, Any] = {key: each[key] for key in ("id", "seen", "verdict", "fact", "source") if key in each}
+    verdict: dict[str, Any] = {
+        key: each[key] for key in ("id", "seen", "verdict", "fact", "source", "allow_secret") if key in each
+    }
     if "until" in each:
         verdict["expires_at"] = dates.until(each["until"], now)
     if "for" in each:

@@ -62,29 +62,35 @@ class Desk:
         replaces: str | None,
         terminal: bool,
         by: str,
+        allow_secret: str | None = None,
     ) -> rows.Fact:
-        """Add a fact, in place of another one perhaps; the new fact."""
+        """Add a fact, in place of another one perhaps; the new fact. allow_secret: why it holds no credential."""
+        why = verdicts.reason(allow_secret)
         if replaces is not None:
             self._reader.one(replaces)  # an unknown id is answered with the nearest ones
         with store.writing(self._connection):
-            new = store.remember(self._connection, subject, fact, source, expires_at, replaces, by_person=terminal)
+            texts, allow = (subject, fact, source), why is not None
+            new = store.remember(self._connection, *texts, expires_at, replaces, by_person=terminal, allow_secret=allow)
             found = self._reader.one(new)
-        if replaces is not None:
-            self._record([{"id": replaces, "verdict": "replace", "new": found}], by, terminal=terminal)
-        return found
+        done = {"id": replaces or new, "verdict": "replace" if replaces else "remember", "new": found}
+        done |= verdicts.allowing(found, why)
+        if replaces is not None or "allowed" in done:
+            self._record([done], by, terminal=terminal)
+        return self._marked([found])[0]
 
     def recall(self, query: str, subject: str | None, limit: int, max_chars: int | None) -> dict[str, Any]:
         """Live facts that a query finds: as data, and as lines for a prompt."""
         ranked = store.is_indexed(self._connection)
         found = store.find(self._connection, query, subject, limit, sources=self._reader.sources, ranked=ranked)
         chosen = store.fitting(found, max_chars)
-        facts = self._reader.named([fact.id for fact in chosen])
+        facts = self._marked(self._reader.named([fact.id for fact in chosen]), hide=False)
         return {"facts": facts, "block": store.block(chosen), "left": len(found) - len(chosen), "ranked": ranked}
 
     def listed(self, which: str, subject: str | None, source_class: str | None, limit: int) -> dict[str, Any]:
         """Facts of one sort, newest confirmation first; ``more`` says whether there are more than ``limit``."""
         if which == "unused":
-            found: Iterable[rows.Fact] = self.queue(None, sys.maxsize, unused=True)["facts"]
+            path = f"{self._sql}/review.sql"
+            found: Iterable[rows.Fact] = reviewing.queue(self._reader, path, None, sys.maxsize, unused=True)["facts"]
         else:
             where, order = LISTS[which]
             about = "" if subject is None else " AND m.subject = ?"
@@ -97,24 +103,26 @@ class Desk:
             if which == "doubtful" and not fact["doubtful"]:
                 continue
             if len(chosen) == limit:
-                return {"facts": chosen, "more": True}
+                return {"facts": self._marked(chosen), "more": True}
             chosen.append(fact)
-        return {"facts": chosen, "more": False}
+        return {"facts": self._marked(chosen), "more": False}
 
     def show(self, id: str) -> dict[str, Any]:  # noqa: A002 - the word of the protocol
         """All about a fact: itself, its chain from the newest on, and who decided what about it."""
         chain, more = rows.chain(self._reader, id, TREE)
-        ids = [each["fact"]["id"] for each in chain]
+        facts = self._marked([each["fact"] for each in chain])
+        ids = [fact["id"] for fact in facts]
         return {
-            "fact": self._reader.one(id),
-            "chain": chain,
+            "fact": self._marked([self._reader.one(id)], hide=False)[0],
+            "chain": [{**each, "fact": fact} for each, fact in zip(chain, facts, strict=True)],
             "more": more,
             "verdicts": verdicts.about(self._state, ids),
         }
 
     def queue(self, older_than: int | None, limit: int, unused: bool) -> dict[str, Any]:
         """What waits for a review, or what nobody used."""
-        return reviewing.queue(self._reader, f"{self._sql}/review.sql", older_than, limit, unused=unused)
+        found = reviewing.queue(self._reader, f"{self._sql}/review.sql", older_than, limit, unused=unused)
+        return {**found, "facts": self._marked(found["facts"])}
 
     def digest(self, since: str) -> dict[str, Any]:
         """The facts that came in since then; where the next nightly digest starts stays as it is."""
@@ -129,7 +137,7 @@ class Desk:
         done = verdicts.apply(self._reader, given, terminal=terminal, rehearse=rehearse)
         if not rehearse:
             self._record(done, by, terminal=terminal)
-        return done
+        return [{**each, "new": each["new"] and self._marked([each["new"]])[0]} for each in done]
 
     def going(self, ids: list[str], only: bool, subject: str | None, user: str | None) -> dict[str, Any]:
         """What forgetting these facts would take: how many, the first of them, and what would live again."""
@@ -140,7 +148,8 @@ class Desk:
             self._reader.named(ids)
         gone = list(dict.fromkeys(ids)) if only else rows.behind(self._connection, ids)
         back = verdicts.live_again(self._connection, gone) if only else []
-        return {"count": len(gone), "going": self._reader.named(gone[:SHOWN]), "back": self._reader.named(back)}
+        going, lives = (self._marked(self._reader.named(some)) for some in (gone[:SHOWN], back))
+        return {"count": len(gone), "going": going, "back": lives}
 
     def forget(self, ids: list[str], only: bool, seen: dict[str, str], by: str, terminal: bool) -> dict[str, Any]:
         """Delete facts, with what is behind them or ``only`` them; what is ``gone`` and what lives again (``back``)."""
@@ -185,6 +194,17 @@ class Desk:
         end = time.monotonic() + SETTLING
         with contextlib.suppress(sqlite3.Error):
             full_text.settle(self._connection, lambda: time.monotonic() < end)
+
+    def _marked(self, facts: list[rows.Fact], *, hide: bool = True) -> list[rows.Fact]:
+        """Facts with what in them looks like a credential, masked with ``hide``; but not what is said to be none."""
+        found = [rows.marked(fact, hide=hide) for fact in facts]
+        if any(fact["secrets"] for fact in found):
+            known = verdicts.allowed(self._state)
+            for number, (plain, fact) in enumerate(zip(facts, found, strict=True)):
+                given = known.get(str(plain["id"]))
+                if fact["secrets"] and given and all(each in given["secrets"] for each in fact["secrets"]):
+                    found[number] = {**plain, "secrets": [], "allowed": given["reason"]}
+        return found
 
     def _record(self, done: list[dict[str, Any]], by: str, *, terminal: bool) -> None:
         with contextlib.suppress(OSError):  # it is done, and a full disk must not say otherwise

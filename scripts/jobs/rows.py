@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
 Fact = dict[str, Any]
 
-FURTHER: Final = ("last_used_at", "superseded_at", "origin")
-"""Columns that only our own stores have."""
+TEXTS: Final = ("subject", "fact", "source", "origin")
+"""Where a credential may have slipped into."""
+
+MOST: Final = 100_000
+"""Characters of a text that is masked; a fact that was stored by the rules has a tenth of that."""
 
 NEIGHBOURS: Final = 50
 """Ids on either side that an unknown one is compared with."""
@@ -42,7 +45,10 @@ class Reader:
         self.columns = store.columns_of(connection)
         self.sources = sources or store.read_sources()
         self._shown = ", ".join(
-            [*(f"m.{name}" for name in store.COLUMNS), *(f"m.{n}" if n in self.columns else "NULL" for n in FURTHER)]
+            [
+                *(f"m.{name}" for name in store.COLUMNS),
+                *(f"m.{n}" if n in self.columns else "NULL" for n in store.FURTHER),
+            ]
         )
 
     def read(self, rest: str, values: Sequence[object] = ()) -> Iterable[Fact]:
@@ -65,7 +71,7 @@ class Reader:
 
     def _fact(self, row: Sequence[Any], now: datetime) -> Fact:
         values = [None if value is None else str(value) for value in row]
-        fact: Fact = dict(zip((*store.COLUMNS, *FURTHER), values, strict=True))
+        fact: Fact = dict(zip((*store.COLUMNS, *store.FURTHER), values, strict=True))
         if "origin" not in self.columns:
             fact["origin"] = store.origins(self.connection, [row[0]])[row[0]]
         confirmed, ends = store.moment_of(row[5]), row[6]
@@ -79,6 +85,17 @@ class Reader:
             "age": None if confirmed is None else int((now - confirmed).total_seconds()),
             "seen": hashlib.sha256(said).hexdigest()[:12],
         }
+
+
+def marked(fact: Fact, *, hide: bool) -> Fact:
+    """A fact with its ``secrets``: what looks like a credential, ``{"column", "kind"}`` each; with ``hide``, masked.
+
+    No more than MOST characters of a text are looked at, and with ``hide`` no more are given.
+    """
+    screened = {name: store.screen(fact[name][:MOST]) for name in TEXTS if fact[name] is not None}
+    secrets = [{"column": name, "kind": kind} for name, (_, kinds) in screened.items() for kind in dict.fromkeys(kinds)]
+    masked = {name: text for name, (text, _) in screened.items()} if hide else {}
+    return {**fact, **masked, "secrets": secrets}
 
 
 def nearest(connection: sqlite3.Connection, name: str) -> list[str]:

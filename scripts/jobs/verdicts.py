@@ -4,7 +4,8 @@ A verdict is a dict: ``id``, ``verdict`` (``confirm``, ``replace``, ``forget`` o
 where the fact says something else by now), and for
 
 - ``confirm``: ``expires_at`` (UTC text, null for no end, left out to leave it as it is)
-- ``replace``: ``fact``, ``source``, ``expires_at`` (left out: as the old one)
+- ``replace``: ``fact``, ``source``, ``expires_at`` (left out: as the old one), ``allow_secret`` (why what looks like a
+  credential in them is none)
 - ``forget``: ``only`` (the facts that it replaced live again, instead of going with it)
 """
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 KEEP: Final = 2000
 """Verdicts on record."""
 
+REASON: Final = 200
+"""Characters of a reason."""
+
 FILE: Final = "verdicts.jsonl"
 
 
@@ -39,7 +43,8 @@ def apply(
 
     terminal: a person says so at a terminal, whose own words do not inherit the origin of what they replace.
     rehearse: take all of it back at the end.
-    Returns for each ``id``, ``verdict``, ``new`` (the fact that is there now, or null), ``gone`` and ``back`` (ids).
+    Returns for each ``id``, ``verdict``, ``new`` (the fact that is there now, or null), ``gone`` and ``back`` (ids),
+    and ``allowed`` where something that looks like a credential was let in.
     Raises store.Refused, and then nothing was done.
     """
     done: list[dict[str, Any]] = []
@@ -58,7 +63,9 @@ def _apply(reader: rows.Reader, verdict: Mapping[str, Any], *, terminal: bool) -
         _confirm(reader.connection, fact, verdict)
         done["new"] = reader.one(fact["id"])
     elif verdict["verdict"] == "replace":
-        done["new"] = reader.one(_replace(reader.connection, fact, verdict, terminal=terminal))
+        why = reason(verdict.get("allow_secret"))
+        done["new"] = reader.one(_replace(reader.connection, fact, verdict, terminal=terminal, allow=why is not None))
+        done |= allowing(done["new"], why)
     elif verdict["verdict"] == "forget":
         done["gone"], done["back"] = forget(reader.connection, [fact["id"]], only=verdict.get("only", False))
     return done
@@ -92,7 +99,9 @@ def _confirm(connection: sqlite3.Connection, fact: rows.Fact, verdict: Mapping[s
     )
 
 
-def _replace(connection: sqlite3.Connection, fact: rows.Fact, verdict: Mapping[str, Any], *, terminal: bool) -> str:
+def _replace(
+    connection: sqlite3.Connection, fact: rows.Fact, verdict: Mapping[str, Any], *, terminal: bool, allow: bool
+) -> str:
     text = store.require_texts(fact=verdict["fact"])["fact"]
     if text == fact["fact"]:
         name = store.printable(fact["id"])
@@ -100,8 +109,32 @@ def _replace(connection: sqlite3.Connection, fact: rows.Fact, verdict: Mapping[s
             f"{name} says exactly that already", f"If it is still true, confirm it: memops confirm {name}"
         )
     ends = verdict.get("expires_at", fact["expires_at"])
-    subject = fact["subject"]
-    return store.remember(connection, subject, text, verdict["source"], ends, fact["id"], by_person=terminal)
+    subject, source = fact["subject"], verdict["source"]
+    try:
+        return store.remember(
+            connection, subject, text, source, ends, fact["id"], by_person=terminal, allow_secret=allow
+        )
+    except store.CredentialRefused as error:  # which of many verdicts
+        raise store.Refused(f"{store.printable(fact['id'])}: {error}", error.hint) from None
+
+
+def reason(given: object) -> str | None:
+    """Why somebody says that what looks like a credential is none; None where nobody says so. Raises store.Refused."""
+    if given is None:
+        return None
+    text = given.strip() if isinstance(given, str) else ""
+    if not text or len(text) > REASON or not text.isprintable() or store.screen(text)[1]:
+        raise store.Refused(
+            f"--allow-secret needs a reason that can be read by all: up to {REASON} characters, no credential",
+            "Say for example: --allow-secret 'id of an order'",
+        )
+    return text
+
+
+def allowing(new: rows.Fact, why: str | None) -> dict[str, Any]:
+    """What is recorded of a fact that was let in for a reason: ``allowed``; empty where nothing looks like a secret."""
+    secrets = [] if why is None else rows.marked(new, hide=False)["secrets"]
+    return {"allowed": {"reason": why, "secrets": secrets}} if secrets else {}
 
 
 def forget(connection: sqlite3.Connection, ids: Sequence[str], *, only: bool) -> tuple[list[str], list[str]]:
@@ -160,6 +193,7 @@ def record(state: str, done: Sequence[Mapping[str, Any]], by: str, *, terminal: 
             "id": each["id"],
             "verdict": each["verdict"],
             "new": each["new"]["id"] if each["verdict"] == "replace" else None,
+            **({"allowed": each["allowed"]} if "allowed" in each else {}),
         }
         for each in done
         if each["verdict"] != "skip"
@@ -172,3 +206,13 @@ def about(state: str, ids: Sequence[str]) -> list[dict[str, Any]]:
     """The recorded verdicts about these facts, oldest first."""
     wanted = set(ids)
     return [line for line in job.read_lines(state, FILE) if line.get("id") in wanted or line.get("new") in wanted]
+
+
+def allowed(state: str) -> dict[str, dict[str, Any]]:
+    """Facts of which somebody said that what looks like a credential is none: id → ``reason`` and ``secrets``."""
+    found = {}
+    for line in job.read_lines(state, FILE):
+        given = line.get("allowed")
+        if isinstance(given, dict) and isinstance(given.get("reason"), str) and isinstance(given.get("secrets"), list):
+            found[str(line.get("new") or line.get("id"))] = given
+    return found
