@@ -65,19 +65,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows in the store (%(default)s)")
     parser.add_argument("--ids", choices=["ordered", "random"], help="only one kind of ids")
+    parser.add_argument("--full-text", action="store_true", help="with a full-text index in the store")
     # Not /tmp, which may be a tmpfs: disks are what is measured.
     parser.add_argument("--directory", default="/var/tmp", help="where to put the stores (%(default)s)")  # noqa: S108
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="memops-bench-", dir=options.directory) as directory:
         kinds = [options.ids] if options.ids else ["ordered", "random"]
-        held = [compare(Path(directory), options.rows, kind) for kind in kinds]
+        store = Store(full_text=options.full_text)
+        held = [compare(Path(directory), options.rows, kind, store) for kind in kinds]
     return 0 if all(held) else 1
 
 
-def compare(directory: Path, rows: int, ids: str) -> bool:
+def compare(directory: Path, rows: int, ids: str, store: Store) -> bool:
     """Prune two copies of one store, plainly and our way; print and judge the figures."""
     original = directory / "original.db"
-    make_store(original, rows, ids)
+    make_store(original, rows, ids, store)
     results = {}
     for way, command in {"plain": plain_command(), "memops": our_command(directory)}.items():
         copy = directory / f"{way}.db"
@@ -87,7 +89,7 @@ def compare(directory: Path, rows: int, ids: str) -> bool:
     for file in directory.glob("*.db*"):
         file.unlink()
     plain, ours = results["plain"], results["memops"]
-    print(f"prune, {rows} rows, {ids} ids, {rows - kept[0]} dead")
+    print(f"prune, {rows} rows, {ids} ids, {rows - kept[0]} dead" + ", full text" * store.full_text)
     for way, result in results.items():
         print(
             f"  {way:7} {result['seconds']:6.1f} s; the agent waited {result['worst'] * 1000:7.1f} ms at worst, "
@@ -105,7 +107,7 @@ def compare(directory: Path, rows: int, ids: str) -> bool:
     return all(goals.values())
 
 
-def make_store(path: Path, rows: int, ids: str) -> None:
+def make_store(path: Path, rows: int, ids: str, store: Store) -> None:
     """A WAL store: two fifths of the rows dead, a tenth of the rows in chains of five, 300 bytes a row."""
     chance = random.Random(20)  # noqa: S311
     now = time.time()
@@ -130,7 +132,7 @@ def make_store(path: Path, rows: int, ids: str) -> None:
             head = key if place < 5 else ""
 
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.executescript(sql("schema", Store()))
+        connection.executescript(sql("schema", store))
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN")
         connection.executemany(
