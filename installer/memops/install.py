@@ -84,7 +84,7 @@ def _verify(files: Mapping[str, File]) -> None:
 
 def changes_a_store(steps: tuple[Step, ...]) -> list[str]:
     """What the plan changes in a database that was there before, for the owner to agree to."""
-    return [f"{step.title}:\n{step.script}" for step in steps if isinstance(step, ChangeSchema)]
+    return [f"{step.title}:\n{step.script}" for step in steps if isinstance(step, ChangeSchema) and step.asks]
 
 
 def describe(steps: tuple[Step, ...]) -> str:

@@ -250,17 +250,22 @@ def _store_steps(facts: Facts) -> list[Step]:
     if found["kind"] == "missing":
         return [MakeStore(store, sql("schema", store))]
     steps: list[Step] = []
+    asks = not found["own"]
     if not store.full_text and found["full_text"] in ("whole", "odd"):
         # First, so that what follows is done without its cost.
         drop, add = sql("full_text_drop", store), sql("full_text", store)
         steps.append(ChangeSchema(store, "the full-text index", drop, add, out=True))
     if not found["live_view"]:
-        steps.append(ChangeSchema(store, "the view live_memory", sql("view", store), 'DROP VIEW "live_memory"'))
+        view = sql("view", store)
+        steps.append(ChangeSchema(store, "the view live_memory", view, 'DROP VIEW "live_memory"', asks=asks))
     for name, column in INDEXES.items():
         if column not in found["indexed"] if column else name not in found["indexes"]:
             add = sql("index", store, name=name, column=column)
             what = f"an index on {column}" if column else _INDEX[name]
-            steps.append(ChangeSchema(store, what, add, f'DROP INDEX "{name}"'))
+            steps.append(ChangeSchema(store, what, add, f'DROP INDEX "{name}"', asks=asks))
+    if found["own"] and "memory_origin" not in found["triggers"]:
+        what = "the trigger that keeps where a corrected fact came from"
+        steps.append(ChangeSchema(store, what, sql("origin", store), 'DROP TRIGGER "memory_origin"', asks=asks))
     if store.full_text and found["full_text"] != "whole":
         add, drop = sql("full_text", store), sql("full_text_drop", store)
         steps.append(ChangeSchema(store, f"a full-text index ({FULL_TEXT_COST})", add, drop))

@@ -188,6 +188,8 @@ class ChangeSchema:
     script: str
     back: str
     out: bool = False
+    asks: bool = True
+    """Whether the owner is to agree first: the store was not made by memops, or it costs something."""
 
     @property
     def title(self) -> str:

@@ -12,7 +12,7 @@ import sqlite3
 import stat
 from typing import Any, Final
 
-from store import COLUMNS, connect
+from store import COLUMNS, FURTHER, connect
 
 CHANGE_LOG_COLUMNS: Final = frozenset({"memory_id", "old_memory", "new_memory", "event"})
 """What marks mem0's ``history`` table: a log of changes, whose rows are not memories."""
@@ -69,7 +69,8 @@ def describe(path: str, table: str = "memory") -> dict[str, Any]:
       ``journal_mode``, ``user_version``, ``indexes`` (their names), ``indexed`` (columns that a whole index
       begins with), ``live_view`` (is it there), ``full_text`` (``whole``: memops' index is there, with as many rows as
       the table; ``odd``: it is there and not so; ``taken``: its name has something else; ``none``),
-      ``has_superseded_at``, ``sqlite_version``, ``writable``, ``links``
+      ``has_superseded_at``, ``own`` (it has the columns of stores that memops makes), ``triggers`` (names),
+      ``sqlite_version``, ``writable``, ``links``
     """
     directory = os.path.dirname(os.path.abspath(path))
     found: dict[str, Any] = {
@@ -138,6 +139,13 @@ def _shape(connection: sqlite3.Connection, table: str) -> dict[str, Any]:
         "live_view": tables.get("live_" + table, ("", ""))[0] == "view",
         "full_text": _full_text(connection, table, tables.get(f"{table}_text", ("", ""))[1]),
         "has_superseded_at": "superseded_at" in columns[table],
+        "own": columns[table] >= {*COLUMNS, *FURTHER},
+        "triggers": [
+            row[0]
+            for row in connection.execute(
+                "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ? ORDER BY name", (table,)
+            )
+        ],
         "rows": None if missing else connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0],
     }
 

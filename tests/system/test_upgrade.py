@@ -46,7 +46,7 @@ def test_install_by_a_newer_version_upgrades_in_place(memops_server: Server, tmp
     told = memops(server, "check", code=1).stdout
     for job in ("drill", "digest", "review"):
         assert f"there is no {job} yet: the units are of an earlier version of memops" in told
-    memops(server, "install", "--yes")  # its store gets indexes that it lacks
+    memops(server, "install")
     assert server.show("memory-review.timer", "UnitFileState")["UnitFileState"] == "enabled"
     assert "Nothing to do" in memops(server, "install").stdout
     assert "06:00:00" in server.show("memory-prune.timer", "TimersCalendar")["TimersCalendar"]

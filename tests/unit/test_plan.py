@@ -9,6 +9,7 @@ import pytest
 from memops import manifest, render
 from memops.errors import Refused
 from memops.host import Entry
+from memops.install import changes_a_store
 from memops.look import Facts
 from memops.observe import Observed
 from memops.plan import make_plan, wanted_directories
@@ -36,6 +37,8 @@ HEALTHY = {
     "indexed": ["expires_at", "superseded_by", "subject"],
     "indexes": list(render.INDEXES),
     "full_text": "none",
+    "own": False,
+    "triggers": [],
 }
 FRESH = Facts(STORE, {"agent": "-"})
 THERE = Facts(STORE, {}, HEALTHY)
@@ -156,6 +159,21 @@ def test_a_new_store_has_the_full_text_index_from_the_start() -> None:
     (made,) = (step for step in steps if isinstance(step, MakeStore))
     assert "USING fts5" in made.schema
     assert ChangeSchema not in kinds(steps)
+
+
+def test_a_store_of_an_earlier_version_gets_what_is_new_without_a_question() -> None:
+    found = HEALTHY | {"own": True, "indexes": ["memory_expires", "memory_superseded"]}
+    steps = [
+        s for s in make_plan(replace(THERE, found=found), STORES, FILES, installed()) if isinstance(s, ChangeSchema)
+    ]
+    assert [s.title.removesuffix(" to /srv/agent/memory.db") for s in steps] == [
+        "add an index on confirmed_at of live facts",
+        "add an index on confirmed_at where it is no date",
+        "add the trigger that keeps where a corrected fact came from",
+    ]
+    assert changes_a_store(tuple(steps)) == []
+    stranger = make_plan(replace(THERE, found=found | {"own": False}), STORES, FILES, installed())
+    assert len(changes_a_store(stranger)) == 2
 
 
 def test_keep_leaves_the_journal_mode() -> None:
