@@ -42,6 +42,9 @@ def problems(status: Mapping[str, Any], *, rows: bool = True) -> list[dict[str, 
     ]
 
 
+WAL_MOST, WAL_LEAST = 64 << 20, 4 << 20
+"""Bytes that may wait in a -wal: never more than the first; the second always, however small the store."""
+
 Problems = Iterator[tuple[str, str, str]]
 
 
@@ -210,6 +213,16 @@ def _store_problems(status: Mapping[str, Any]) -> Problems:
     if counts.get("doubtful"):
         what = f"{counts['doubtful']} rows are kept because a date or a chain is doubtful"
         yield "warning", what, "sudo memops prune --dry-run"
+    if what := wal_problem(counts):
+        yield "warning", what, f"sudo fuser -v {shlex.quote(status['db'])}"
+
+
+def wal_problem(counts: Mapping[str, Any]) -> str:
+    """What is wrong with how much waits in the -wal, by the counts of a prune; empty where nothing is."""
+    waiting, size = counts.get("wal_waiting", 0), counts.get("bytes", 0)
+    if waiting <= WAL_MOST and (waiting <= WAL_LEAST or waiting <= size):
+        return ""
+    return f"{waiting / 1e6:,.1f} MB wait in the -wal, which grows: somebody reads the store, and does not end"
 
 
 def span(seconds: int) -> str:

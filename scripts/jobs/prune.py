@@ -139,6 +139,21 @@ def take_counts(connection: sqlite3.Connection, sections: dict[str, list[str]], 
     return counts
 
 
+def take_wal(connection: sqlite3.Connection) -> Counts:
+    """Bytes of the store and of its -wal, and of what waits in there because somebody has been reading for long.
+
+    A checkpoint that waits for nobody comes first, so that what is left is what cannot be brought into the store.
+    """
+    try:
+        (size,), (pages,) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_size", "page_count"))
+        _, written, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        _, _, path = connection.execute("PRAGMA database_list").fetchone()
+        wal = os.stat(f"{path}-wal").st_size if written >= 0 else 0
+    except (sqlite3.Error, OSError):
+        return {}
+    return {"bytes": pages * size, "wal_bytes": wal, "wal_waiting": max(0, written - moved) * size}
+
+
 def make_forecast(connection: sqlite3.Connection, sections: dict[str, list[str]], doomed: int) -> Counts:
     """The same before anything is deleted, with what would go by reason."""
     counts = take_counts(connection, sections, doomed)
@@ -169,7 +184,7 @@ def work(
         failure = make_failure(error)
         connection.rollback()
     watch.until = max(watch.until, time.monotonic() + BATCH_SECONDS)
-    counts = take_counts(connection, sections, doomed)
+    counts = take_counts(connection, sections, doomed) | take_wal(connection)
     line = (
         "{expired} expired, {superseded} superseded, {chain} in chains, {doubtful} kept as doubtful; "
         "{rows} rows, {live} live, gap {gap}, {seconds:.1f} s"

@@ -98,7 +98,7 @@ def test_every_key_of_status_is_documented_and_no_other(monkeypatch) -> None:
 
     counts = {
         "expired": 0, "superseded": 0, "chain": 0, "refused": 0, "doubtful": 0, "rows": 5, "live": 4, "gap": 1,
-        "dead": 0, "violations": 0, "journal_mode": "wal",
+        "dead": 0, "violations": 0, "journal_mode": "wal", "bytes": 1, "wal_bytes": 1, "wal_waiting": 0,
     }  # fmt: skip
     record = {"job": "prune", "end": survey.iso(NIGHT), "result": "done", "message": "", "counts": counts}
     figures = {"waiting": 1, **{f"source_{name}": 1 for name in CLASSES}}

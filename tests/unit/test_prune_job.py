@@ -254,6 +254,21 @@ def test_a_trigger_without_end_is_given_up(tmp_path: Path, sql: Path, writer, mo
     assert ids(path) == {"dead"}
 
 
+def test_a_long_read_keeps_the_wal_and_the_record_says_how_much_waits(tmp_path: Path, sql: Path, writer) -> None:
+    path = make_store(tmp_path / "memory.db", [*LIVE, Row("dead", expires_at=PAST)])
+    reader, agent = writer(path), writer(path)
+    agent.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    assert run_service(path, sql).counts["wal_waiting"] == 0
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM memory").fetchone()
+    for _ in range(20):
+        agent.execute("UPDATE memory SET fact = hex(randomblob(300))")
+    counts = run_service(path, sql).counts
+    assert 20 * 300 * 600 < counts["wal_waiting"] <= counts["wal_bytes"] == path.with_name("memory.db-wal").stat().st_size
+    reader.execute("COMMIT")
+    assert run_service(path, sql).counts["wal_waiting"] == 0
+
+
 def test_no_fact_is_told_and_ids_are_escaped(tmp_path: Path, sql: Path, lib: Path) -> None:
     rows = [*LIVE, Row("a\n\033[31m" + "x" * 99, expires_at=PAST), Row("old", "a\n\033[31m" + "x" * 99, None, NEW)]
     path = make_store(tmp_path / "memory.db", rows)

@@ -86,8 +86,11 @@ def check(
     expected = {reason: kinds[reason] for reason in ("expired", "superseded", "chain")}
     expected |= {"doubtful": len(doubtful), "refused": 0, "rows": left, "live": live, "gap": left - live}
     assert reported == expected
-    extra = {"dead": 0, "violations": len(dangling(mine)), "journal_mode": journal_mode}
+    extra = {"dead": 0, "violations": len(dangling(mine)), "journal_mode": journal_mode, "wal_waiting": 0}
+    sizes = {key: counts.pop(key) for key in ("bytes", "wal_bytes")}
     assert counts == expected | extra
+    assert sizes["bytes"] == mine.stat().st_size
+    assert (sizes["wal_bytes"] > 0) <= (journal_mode == "wal")
     return gone
 
 

@@ -84,6 +84,26 @@ def test_the_worst_comes_first_and_each_says_what_to_type() -> None:
     assert all(p["type"] for p in found)
 
 
+@pytest.mark.parametrize(
+    ("size", "waiting", "said"),
+    [
+        (1 << 30, (64 << 20) + 1, True),
+        (1 << 30, 64 << 20, False),
+        (8 << 20, (8 << 20) + 1, True),
+        (8 << 20, 8 << 20, False),
+        (100_000, 4 << 20, False),
+        (100_000, (4 << 20) + 1, True),
+    ],
+)
+def test_what_waits_in_the_wal_is_told(size: int, waiting: int, said: bool) -> None:
+    sick = healthy()
+    sick["counts"] |= {"bytes": size, "wal_bytes": waiting + 1000, "wal_waiting": waiting}
+    found = problems(sick)
+    assert [p["what"].partition(" MB ")[2] for p in found] == [
+        "wait in the -wal, which grows: somebody reads the store, and does not end"
+    ] * said
+
+
 def test_an_old_set_is_a_problem() -> None:
     sick = healthy()
     sick["newest_set"]["age"] = 49 * 3600
