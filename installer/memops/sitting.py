@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from memops import fact_text, report, review
 from memops.errors import MemopsError, UsageError
-from memops.store import Refused, printable, require_texts
+from memops.store import Refused, Sources, printable, require_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -131,6 +131,8 @@ class Sitting:
         if not text:
             return None
         usual = f"{self._by} at a terminal, {self._today}"
+        if Sources().class_of(usual) != "person":  # the user is named like an agent, who types all the same
+            usual = f"a person at a terminal, {self._today}"
         source = self._text("source", f"  Where do you know it from? [{usual}] ") or usual
         return {"verdict": "replace", "fact": text, "source": source}
 

@@ -177,6 +177,9 @@ def moment_of(text: object) -> datetime | None:
 # Where facts come from
 
 
+_DIGITS: Final = re.compile(r"[0-9]+")
+
+
 class Sources:
     """Rules that tell from its source where a fact comes from."""
 
@@ -187,6 +190,7 @@ class Sources:
         """
         self._rules: list[tuple[str, re.Pattern[str]]] = []
         self._known: dict[str, str] = {}
+        self._digits = False
         for number, line in enumerate(text.splitlines(), 1):
             if not line.strip() or line.lstrip().startswith("#"):
                 continue
@@ -194,6 +198,7 @@ class Sources:
             words = [word.strip() for word in rest.split(",") if word.strip()]
             if name.strip() not in CLASSES or not words:
                 raise StoreError(f"line {number} of the rules on sources is not CLASS: WORD, WORD ({printable(line)})")
+            self._digits |= any(c.isdigit() for c in rest)
             self._rules.append((name.strip(), re.compile("|".join(map(_whole, words)), re.IGNORECASE)))
 
     def class_of(self, source: object, origin: object = None) -> str:
@@ -203,6 +208,8 @@ class Sources:
 
     def _match(self, source: str) -> str:
         source = source[:1000]
+        if not self._digits:  # sources that differ by a date or a number only are one to such rules
+            source = _DIGITS.sub("0", source)
         if source not in self._known:
             if len(self._known) > 10_000:
                 self._known.clear()

@@ -112,7 +112,7 @@ def test_people_review_at_a_terminal(memops_server: Server) -> None:
         env={"LOGNAME": "agent"},
     )
     ((new, source),) = server.sql(DB, "SELECT id, source FROM memory WHERE fact = 'Postgres 17'")
-    assert source.startswith("agent at a terminal, 20")
+    assert source.startswith("a person at a terminal, 20")
     assert ids(server) == {"m_1", "m_3", "m_4", "m_5", new}
     records = [json.loads(line) for line in server.read(RECORD).splitlines()]
     assert [(r["by"], r["id"], r["verdict"], r["terminal"]) for r in records] == [
