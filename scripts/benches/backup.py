@@ -106,7 +106,7 @@ def bench(top: Path, size: int, rounds: int) -> bool:
     """Run both ways ``rounds`` times on a store of ``size`` bytes in ``top``; print, and return whether all is well."""
     lib, source, incoming, sets = (top / name for name in ("lib", "memory.db", "incoming", "sets"))
     shutil.copytree(ROOT / "scripts" / "jobs", lib)
-    for name in ("records.py", "store.py"):
+    for name in ("health.py", "records.py", "store.py"):
         shutil.copy(ROOT / "installer" / "memops" / name, lib)
     incoming.mkdir()
     sets.mkdir(mode=0o700)
