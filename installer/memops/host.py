@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from memops.errors import MemopsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -68,6 +68,53 @@ def ask(program: str, *arguments: str, stdin: str, timeout: float = 60) -> Ran:
     except subprocess.TimeoutExpired:
         raise _late((program, *arguments), timeout) from None
     return Ran(ran.returncode, ran.stdout.decode(errors="replace"), ran.stderr.decode(errors="replace"))
+
+
+def follow(words: Sequence[str], each: Callable[[str], None], timeout: float, most: int) -> Ran:
+    """Run a program and hand over each line of its output while it runs.
+
+    timeout: seconds, most: bytes of output; beyond them it is killed. Returns how it ended, with its last line.
+    Raises MemopsError for too long a time, too much output or a missing program.
+    """
+    import subprocess
+    import tempfile
+
+    line, size, late = b"", 0, []
+    with tempfile.TemporaryFile() as errors:
+        environment = {"PATH": PATH, "LC_ALL": "C.UTF-8"}
+        try:
+            started = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env=environment
+            )
+        except FileNotFoundError:
+            raise _missing(words[0]) from None
+
+        def stop() -> None:
+            late.append(True)
+            started.kill()
+
+        limit = threading.Timer(timeout, stop)
+        limit.daemon = True
+        limit.start()
+        with started:
+            try:
+                while size <= most and started.stdout and (read := started.stdout.readline(most + 1)):
+                    line, size = read, size + len(read)
+                    each(line.decode(errors="replace"))
+                if size > most:
+                    started.kill()
+            except BaseException:
+                started.kill()
+                raise
+            finally:
+                limit.cancel()
+        if late:
+            raise _late(words, timeout)
+        if size > most:
+            raise MemopsError(f"{words[0]} printed more than {most >> 20} MB and was stopped.", "Try again.")
+        errors.seek(0)
+        said = errors.read(1 << 16).decode(errors="replace")
+    return Ran(started.returncode, line.decode(errors="replace"), said)
 
 
 def pipe(source: Sequence[str], sink: Sequence[str], timeout: float = 60) -> tuple[Ran, Ran]:

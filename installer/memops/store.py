@@ -277,8 +277,8 @@ stays when it is masked), and what follows."""
 OPENERS: Final = (
     *(
         r"(?<!no)pass(?:word|wd|phrase|code|wort)",
-        "pwd",
-        r"(?<![a-z])pw",
+        r"(?<![a-z0-9+/])pwd",
+        r"(?<![a-z0-9+/])pw",
         r"(?<=[_-])pass",
         "kennwort",
         "contraseña",
