@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SECONDS = 240
 """Seconds for the notes of one owner; the script's own limits are below that."""
 
-MODULES = ("note_dates", "note_forms", "blame", "notes")
+MODULES = ("store", "note_dates", "note_forms", "blame", "notes")
 """The script and what it needs, in the order of their need."""
 
 FILES_SHOWN = 40
@@ -228,8 +228,8 @@ def _user(uid: int) -> str:
 
 def _words(places: Sequence[Place], seen: Sequence[str], options: Sequence[str]) -> str:
     """The standard input of the script: its modules and its command line."""
-    folder = assets.folder("jobs")
-    modules = {name: (folder / f"{name}.py").read_text(encoding="utf-8") for name in MODULES}
+    texts = assets.jobs()
+    modules = {name: texts[f"{name}.py"] for name in MODULES}
     names = (f"--name={each.typed}" for each in places)
     return json.dumps({"modules": modules, "words": [*options, *names, "--", *seen]})
 

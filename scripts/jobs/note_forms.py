@@ -6,15 +6,21 @@
 - MCP server-memory: JSON lines; each observation of an entity and each relation is an entry.
 
 A date in an entry is the entry's own. One in a heading, the front matter or the file's name counts for what is below.
-Standard library only, and nothing here opens a file.
+What looks like a credential is masked in the text of an entry. Standard library only, and nothing here opens a file.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import store
 
 import note_dates
 
@@ -201,7 +207,8 @@ def _points(text: str, beside: Collection[str]) -> bool:
 
 
 def _shown(text: str) -> str:
-    words = " ".join(text[: 4 * TEXT].split())
+    # Masked before it is cut, or half a key could be left.
+    words = " ".join(store.mask(text[: 10 * TEXT])[: 4 * TEXT].split())
     return words if len(words) <= TEXT else words[: TEXT - 1] + "…"
 
 
