@@ -118,7 +118,11 @@ def install(
         ),
     ] = None,
     mail_to: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Mail the reason when a job fails; '' for no mail.")
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Mail why a job failed, the digest of new facts, and the reminder of the review; '' for none.",
+        ),
     ] = None,
     ping_url: Annotated[
         str | None,
@@ -139,7 +143,7 @@ def install(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a store's views or indexes change.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace files of memops that somebody edited.")] = False,
 ) -> None:
-    """Put memory under care: timers for the prune and the backup.
+    """Put memory under care: timers for prune, backup, drill and review.
 
     Options given once are remembered. A second run changes only what differs.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from memops import panels
 from memops.cli_backups import Name  # noqa: TC001 - typer reads the annotations
-from memops.cli_facts import Db, Json  # noqa: TC001
+from memops.cli_facts import Db, Json, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -42,8 +41,8 @@ def digest(
     store = facts.chosen(name, db)
     found = digests.newest(store) if since is None else digests.since(store, dates.since(since))
     if as_json:
-        print(json.dumps({"version": 1, "store": store.name, "digest": found}, indent=1))
+        print_json(store, digest=found)
     elif found is None:
         print("No digest has had a new fact yet. To look now: memops digest --since 1d")
     else:
-        print("\n".join(letters.digest_lines(found, printable, fact_text.width())))
+        print("\n".join(letters.digest_lines(found, store.name, printable, fact_text.width())))

@@ -99,7 +99,7 @@ def remember(
         **_who(as_json=as_json),
     )
     if as_json:
-        _print(store, fact=made)
+        print_json(store, fact=made)
         return
     print("\n".join([*fact_text.about(made, fact_text.width()), *_remarks(made)]))
     if kind in PROPOSED and made["expires_at"]:
@@ -137,7 +137,7 @@ def recall(
     words = " ".join(query or [])
     found = facts.ask(store, "recall", query=words, subject=subject, limit=limit, max_chars=max_chars)
     if as_json:
-        _print(store, **{key: found[key] for key in ("facts", "left", "ranked")})
+        print_json(store, **{key: found[key] for key in ("facts", "left", "ranked")})
         return
     if found["block"]:
         print(found["block"])
@@ -190,7 +190,7 @@ def list_(
     store = facts.chosen(name, db)
     found = facts.ask(store, "list", which=which, subject=subject, source_class=source, limit=limit)
     if as_json:
-        _print(store, **found)
+        print_json(store, **found)
         return
     print("\n".join(fact_text.table(found["facts"], fact_text.width())) or f"There is no such fact ({which}).")
     if found["more"]:
@@ -216,7 +216,7 @@ def show(
     store = facts.chosen(name, db)
     found = facts.ask(store, "show", id=wanted)
     if as_json:
-        _print(store, **found)
+        print_json(store, **found)
         return
     room = fact_text.width()
     lines = fact_text.about(found["fact"], room)
@@ -248,7 +248,7 @@ def confirm(
     given = [{"id": each, "verdict": "confirm", **_end(for_, until, None)} for each in dict.fromkeys(ids)]
     done = facts.ask(store, "apply", given=given, **_who(as_json=as_json))
     if as_json:
-        _print(store, done=done)
+        print_json(store, done=done)
         return
     for each in done:
         print("\n".join([*fact_text.about(each["new"], fact_text.width()), *_remarks(each["new"])]))
@@ -281,7 +281,7 @@ def replace(
         verdict["allow_secret"] = allow_secret
     (done,) = facts.ask(store, "apply", given=[verdict], **_who(as_json=as_json))
     if as_json:
-        _print(store, done=done)
+        print_json(store, done=done)
         return
     print("\n".join([*fact_text.about(done["new"], fact_text.width()), *_remarks(done["new"])]))
     print(f"It took the place of {wanted}, which is kept behind it: memops show {done['new']['id']}")
@@ -330,7 +330,7 @@ def forget(
     wanted = forgetting.Wanted(tuple(dict.fromkeys(ids or ())), only, subject, user)
     going = forgetting.going(store, wanted)
     if as_json and dry_run:
-        _print(store, **going)
+        print_json(store, **going)
         return
     if not as_json:
         print("\n".join(forgetting.describe(going, only=only)))
@@ -342,7 +342,7 @@ def forget(
         typer.confirm("Delete them?" if going["count"] > 1 else "Delete it?", abort=True, err=True)
     done = forgetting.carry_out(store, wanted, going, **_who(as_json=as_json))
     if as_json:
-        _print(store, **done)
+        print_json(store, **done)
     else:
         print(f"Deleted: {done['count']:,}.")
 
@@ -393,5 +393,6 @@ def _verdict(line: dict[str, Any]) -> str:
     return f"{printable(line.get('at', '?'), 20)}  {printable(line.get('id', '?'))} {word}{new}, said {who}{place}{why}"
 
 
-def _print(store: Store, **found: Any) -> None:
+def print_json(store: Store, **found: Any) -> None:
+    """Print an answer about one store's facts, as docs/facts.md describes them."""
     print(json.dumps({"version": VERSION, "store": store.name, **found}, indent=1))

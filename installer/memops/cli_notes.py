@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from memops import panels
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command(rich_help_panel="Review")(notes)
+    app.command(rich_help_panel=panels.REVIEW)(notes)
 
 
 def notes(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,12 +10,10 @@ import typer
 
 from memops import panels
 from memops.cli_backups import Name  # noqa: TC001 - typer reads the annotations
-from memops.cli_facts import Db, Json  # noqa: TC001 - typer reads the annotations
+from memops.cli_facts import Db, Json, print_json
 
 if TYPE_CHECKING:
     from memops.settings import Store
-
-VERSION = 1
 
 
 def register(app: typer.Typer) -> None:
@@ -88,7 +85,7 @@ def review(
     store = facts.chosen(name, db)
     queue = facts.ask(store, "queue", older_than=days, limit=limit, unused=unused)
     if as_json:
-        _print(store, **queue)
+        print_json(store, **queue)
     elif queue["facts"]:
         _sit(store, queue, limit)
     else:
@@ -158,14 +155,10 @@ def _apply(store: Store, text: str, *, dry_run: bool, as_json: bool) -> None:
         arguments: dict[str, Any] = {"rehearse": True} if dry_run else {}
         done = facts.ask(store, "apply", given=batch.verdicts, by=batch.by, terminal=False, **arguments)
     if as_json:
-        _print(store, by=batch.by, dry_run=dry_run, done=done)
+        print_json(store, by=batch.by, dry_run=dry_run, done=done)
         return
     tally = reviewing.Tally()
     for each in done:
         tally.add(each["verdict"])
         print(reviewing.outcome(each, rehearsed=dry_run))
     print(f"{'Would be done, and was not' if dry_run else 'Done'}: {tally.words()}.")
-
-
-def _print(store: Store, **found: Any) -> None:
-    print(json.dumps({"version": VERSION, "store": store.name, **found}, indent=1))

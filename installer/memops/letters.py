@@ -38,17 +38,20 @@ def digest(found: Mapping[str, Any], name: str, clean: Clean) -> Letter:
     new, marked = _number(found, "new"), _number(found, "marked")
     subject = f"{_count(new, 'new fact')}{_of(name)}, {marked} not from a person"
     look = f"What to type: memops show ID{_option(name)}; memops forget ID{_option(name)}"
-    return Letter(subject, (*digest_lines(found, clean), "", look))
+    return Letter(subject, (*digest_lines(found, name, clean), "", look))
 
 
-def digest_lines(found: Mapping[str, Any], clean: Clean, width: int = 78) -> list[str]:
+def digest_lines(found: Mapping[str, Any], name: str, clean: Clean, width: int = 78) -> list[str]:
     """A digest as lines: what is not from a person first, and marked."""
     new, marked, odd, left = (_number(found, key) for key in ("new", "marked", "odd", "left"))
     since, at = clean(found.get("since"), 20), clean(found.get("at"), 20)
     lines = [f"{_count(new, 'new fact')} from {since} UTC to {at}, {marked} not from a person (!)"]
     lines += _facts(found, clean, width, ())
     if left:
-        lines += ["", f"... and {left} more. See them: memops list"]
+        lines += [
+            "",
+            f"... and {left} more. See them: memops digest --since {shlex.quote(f'{since} UTC')}{_option(name)}",
+        ]
     if odd:
         lines += ["", f"{_count(odd, 'fact')} of the store: the date of creation is none, or lies ahead."]
     return lines
@@ -63,7 +66,9 @@ def review(found: Mapping[str, Any], name: str, clean: Clean) -> Letter:
     if isinstance(notes, list) and notes:
         lines += ["", *(clean(note, 200) for note in notes[:MOST])]
     subject = f"{_count(waiting, 'fact')}{_of(name)} to review"
-    return Letter(subject, (*lines, "", f"What to type: sudo memops review{_option(name)}"))
+    if notes and not waiting:
+        subject = f"Old notes{_of(name)} to read again"
+    return Letter(subject, (*lines, "", f"What to type: memops review{_option(name)}"))
 
 
 def _facts(found: Mapping[str, Any], clean: Clean, width: int, dates: Sequence[str]) -> list[str]:

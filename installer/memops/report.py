@@ -10,6 +10,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from memops import plot as plots
+from memops.health import name_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,7 +64,7 @@ def progress() -> Callable[[int, int], None] | None:
 def installed(store: Store, remarks: list[str]) -> str:
     """The last words of an installation."""
     lines = [f"Note: {remark}" for remark in remarks]
-    rank = "sudo memops install --full-text" + (f" --name {store.name}" if store.name != "default" else "")
+    rank = f"sudo memops install --full-text{name_option(store.name)}"
     lines += [
         "",
         f"memops looks after {store.db} now. What to type next:",
@@ -181,13 +182,13 @@ def _facts(store: Mapping[str, Any]) -> str:
 
 _CONFIRMED = {
     "month": "under 30 days",
-    "quarter": "90 days",
-    "half": "180 days",
-    "year": "a year",
+    "quarter": "30 to 90 days",
+    "half": "90 to 180 days",
+    "year": "180 days to a year",
     "older": "longer ago",
     "never": "never",
 }
-"""The words for the ages of a confirmation; each goes up to this one."""
+"""The words for the ages of a confirmation."""
 
 
 def _health(health: Mapping[str, Any], width: int) -> list[str]:

@@ -32,8 +32,8 @@ class Store:
     Paths are absolute text. ``keep_superseded`` is days. ``history_from`` names the date that the superseded rule
     counts from: ``created`` or ``superseded``. ``full_text`` is whether recall has an index to rank by. ``sandbox`` is
     ``strict``, or ``reduced`` where the machine cannot give a service namespaces of its own (decided by a probe, not by
-    the owner). ``mail_to`` is who is told of
-    a failed job. ``ping`` names the jobs that ping a monitoring service, whose URL is a secret in ``ping_file``.
+    the owner). ``mail_to`` is who is told of a failed job, and gets the digest and the reminder of the review.
+    ``ping`` names the jobs that ping a monitoring service, whose URL is a secret in ``ping_file``.
     ``textfile`` is where a timer writes the figures for node_exporter. ``parts`` are what is backed up with the store,
     each ``KIND=SOURCE`` (see parts.py), and ``secrets`` name those whose server wants a key. ``agent_unit`` is stopped
     while the parts are copied. The ``keep_`` numbers are days, weeks and months. ``offsite`` is where each good set is

@@ -152,7 +152,7 @@ def test_what_is_written_down_is_escaped_and_masked(lib, case) -> None:
     assert fact["subject"] == "\\x1b[2J\\n\\u202e\\x9b ghp_[masked] "
     assert len(fact["fact"]) == 500
     assert KEY not in fact["fact"] + fact["source"]
-    assert all(line.isprintable() for line in letters.digest_lines(found, printable))
+    assert all(line.isprintable() for line in letters.digest_lines(found, "default", printable))
 
 
 def test_a_digest_is_bounded_and_says_how_many_more(lib, case) -> None:
@@ -163,7 +163,7 @@ def test_a_digest_is_bounded_and_says_how_many_more(lib, case) -> None:
     (found,) = kept(case)
     assert ids(found)[0] == "m_web"
     assert found["left"] == 301 - len(found["facts"]) > 200
-    assert f"... and {found['left']} more" in "\n".join(letters.digest_lines(found, printable))
+    assert f"... and {found['left']} more" in "\n".join(letters.digest_lines(found, "default", printable))
     assert (case.state / "digests.jsonl").stat().st_size < 60_000
     # Together they stay below what root reads.
     for n in range(digest.KEPT + 2):
@@ -282,7 +282,7 @@ def test_the_reminder(lib, case) -> None:
     letter = letters.review(left, "work", printable)
     assert letter.subject == "26 facts of work to review"
     assert letter.lines[0].startswith("26 of 27 live facts wait")
-    assert letter.lines[-1] == "What to type: sudo memops review --name work"
+    assert letter.lines[-1] == "What to type: memops review --name work"
     assert letter.lines[2] == "! m_web  [web] s"
 
     with closing(sqlite3.connect(case.path, isolation_level=None)) as connection:

@@ -173,8 +173,8 @@ def test_the_health_of_the_facts_takes_a_few_lines(monkeypatch) -> None:
         assert max(map(len, lines)) <= columns
         start = next(number for number, line in enumerate(lines) if line.startswith("  confirmed"))
         assert [line.split()[-1] for line in lines[start : start + 6]] == ["1,200", "300", "30", "10", "4", "1"]
-        assert [line[15:28].strip() for line in lines[start : start + 6]] == [
-            "under 30 days", "90 days", "180 days", "a year", "longer ago", "never",
+        assert [line[15:33].strip() for line in lines[start : start + 6]] == [
+            "under 30 days", "30 to 90 days", "90 to 180 days", "180 days to a year", "longer ago", "never",
         ]  # fmt: skip
         assert lines[start + 6] == "  sources      1,500 person, 40 web, 5 tool"
     assert "  digest       done 1 min ago; follows each prune" in lines
