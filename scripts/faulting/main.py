@@ -43,17 +43,27 @@ def main(about: str | None, argv: Sequence[str] | None = None) -> int:
         if options.repeat:
             return repeat(shared, options.repeat)
         jobs, faults = options.job or list(asking.jobs()), options.fault or list(matrix.FAULTS)
-        cells = len(jobs) * len(faults)
-        each = options.each or (-(-LONG // cells) if options.long else 1)
+        each = options.each or (-(-LONG // (len(jobs) * len(faults))) if options.long else 1)
         numbers = range(options.first, options.first + each)
         pairs = list(itertools.product(jobs, faults))
         if not (options.long or options.each or options.job or options.fault):
-            pairs = [(job, fault) for job, fault in pairs if (jobs.index(job) + faults.index(fault)) % 2 == 0]
+            pairs = short()
         seeds = [f"{job}/{fault}/{number}" for number in numbers for job, fault in pairs]
         clock = time.monotonic()
-        with ProcessPoolExecutor(options.workers) as pool:
-            results = list(pool.map(run, itertools.repeat(shared), seeds, chunksize=1))
+        results = run_all(shared, seeds, options.workers)
         return report(results, jobs, faults, time.monotonic() - clock)
+
+
+def short() -> list[tuple[str, str]]:
+    """The pairs of job and fault of the short form: every job under four faults, every fault on four or five jobs."""
+    jobs, faults = list(asking.jobs()), list(matrix.FAULTS)
+    return [pair for row, job in enumerate(jobs) for pair in itertools.product([job], faults[row % 3 :: 3])]
+
+
+def run_all(shared: Path, seeds: Sequence[str], workers: int) -> list[matrix.Result]:
+    """All these runs, several at a time."""
+    with ProcessPoolExecutor(workers) as pool:
+        return list(pool.map(run, itertools.repeat(shared), seeds, chunksize=1))
 
 
 def run(shared: Path, seed: str) -> matrix.Result:

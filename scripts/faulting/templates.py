@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from faulting import strikes, work, world
@@ -15,8 +18,9 @@ def make(shared: Path) -> None:
     world.make_shared(shared)
     strikes.build(shared)
     (shared / "measured").mkdir()
-    for number, variant in enumerate(world.VARIANTS):
-        make_one(shared, shared / f"template{number}", variant)
+    tops = [shared / f"template{number}" for number in range(len(world.VARIANTS))]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(make_one, itertools.repeat(shared), tops, world.VARIANTS))
     other = shared / "other"
     other.mkdir()
     # One file: no more than that can be put in place at once.

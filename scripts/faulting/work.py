@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Run = Callable[[str, Command], Ran]
     """Runs one step of a job by its name, under the fault if it is the one that was chosen."""
 
-# ruff: noqa: ARG001, ARG002 - every job is asked in the same way
+# ruff: noqa: ARG002 - every job is asked in the same way
 
 NOTES: Final = ("--part", "notes", "files")
 
@@ -173,6 +173,8 @@ class Digest(Job):
     def again(self, place: World) -> list[str]:
         """No new fact was left out of all digests."""
         problems, kept = super().again(place), place.state / "digests.jsonl"
+        if wrong := world.unreadable(place):
+            return problems + wrong
         lines = kept.read_text().splitlines() if kept.exists() else []
         listed = {fact["id"] for line in lines for fact in json.loads(line)["facts"]}
         new = {name for name in world.look(place.store).live if name.startswith(("live_new", "live_last"))}
