@@ -112,6 +112,8 @@ def connect(path: str, *, readonly: bool = False, timeout: float = 5.0) -> sqlit
             connection.execute("PRAGMA query_only = ON")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA secure_delete = ON")
+        # Else a power cut may bring a removed rollback journal back, which undoes what was acknowledged.
+        connection.execute("PRAGMA synchronous = EXTRA")
         # Before 3.44 SQLite counts FTS5 among the harmful, and would write to no store that has a full-text index.
         if sqlite3.sqlite_version_info >= (3, 44):
             connection.execute("PRAGMA trusted_schema = OFF")
@@ -827,7 +829,7 @@ def mark_used(connection: sqlite3.Connection, ids: Sequence[str], timeout: float
         return False
     finally:
         connection.execute(f"PRAGMA busy_timeout = {int(timeout * 1000)}")
-        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA synchronous = EXTRA")
     return True
 
 

@@ -111,7 +111,7 @@ def test_touching_waits_for_nobody_and_confirms_nothing(case: Case) -> None:
         memory.touch([name])
         memory.flush()
         assert case.run("SELECT last_used_at FROM memory") == [before]
-        assert memory.connection.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert memory.connection.execute("PRAGMA synchronous").fetchone() == (3,)
         assert memory.connection.execute("PRAGMA busy_timeout").fetchone() == (5000,)
 
 

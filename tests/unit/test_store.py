@@ -34,6 +34,7 @@ def test_every_connection_has_its_pragmas(db: str, readonly: bool) -> None:
     try:
         assert pragma(connection, "foreign_keys") == 1
         assert pragma(connection, "secure_delete") == 1
+        assert pragma(connection, "synchronous") == 3
         assert pragma(connection, "trusted_schema") == (sqlite3.sqlite_version_info < (3, 44))
         if readonly:
             with pytest.raises(sqlite3.OperationalError):
