@@ -74,7 +74,7 @@ def make_store(directory: Path, lib: Path) -> Store:
     found.sql.mkdir()
     (found.sql / "review.sql").write_text(render.template("review.sql.j2", table="memory", view="live_memory"))
     schema = render.template(
-        "schema.sql.j2", table="memory", view="live_memory", indexes=render.INDEXES, full_text=False
+        "schema.sql.j2", table="memory", view="live_memory", indexes=render.INDEXES, full_text=False, own=True
     )
     with contextlib.closing(sqlite3.connect(found.db)) as connection, connection:
         connection.execute("PRAGMA journal_mode = wal")

@@ -256,7 +256,7 @@ def _store_steps(facts: Facts) -> list[Step]:
         drop, add = sql("full_text_drop", store), sql("full_text", store)
         steps.append(ChangeSchema(store, "the full-text index", drop, add, out=True))
     if not found["live_view"]:
-        view = sql("view", store)
+        view = sql("view", store, own=found["own"])
         steps.append(ChangeSchema(store, "the view live_memory", view, 'DROP VIEW "live_memory"', asks=asks))
     for name, column in INDEXES.items():
         if column not in found["indexed"] if column else name not in found["indexes"]:

@@ -115,8 +115,8 @@ def template(file: str, **values: Any) -> str:
     return _environment().get_template(file).render(version=__version__, **values)
 
 
-def sql(template_name: str, store: Store, **values: str) -> str:
-    """One of sql/*.sql.j2 for a store."""
+def sql(template_name: str, store: Store, *, own: bool = True, **values: str) -> str:
+    """One of sql/*.sql.j2 for a store. own: it has the columns of stores that memops makes."""
     return template(
         f"{template_name}.sql.j2",
         table="memory",
@@ -124,6 +124,7 @@ def sql(template_name: str, store: Store, **values: str) -> str:
         keep_superseded_days=store.keep_superseded,
         history_from=store.history_from,
         indexes=INDEXES,
+        own=own,
         full_text=store.full_text,
         **values,
     )

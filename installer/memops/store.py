@@ -209,14 +209,17 @@ class Sources:
         return found if found != "person" or origin is None else self._match(str(origin))
 
     def _match(self, source: str) -> str:
-        source = source[:1000]
-        if not self._digits:  # sources that differ by a date or a number only are one to such rules
-            source = _DIGITS.sub("0", source)
-        if source not in self._known:
+        found = self._known.get(source)
+        if found is None:
             if len(self._known) > 10_000:
                 self._known.clear()
-            self._known[source] = next((name for name, words in self._rules if words.search(source)), "unknown")
-        return self._known[source]
+            # Sources that differ by a date or a number only are one to rules without digits.
+            text = source[:1000] if self._digits else _DIGITS.sub("0", source[:1000])
+            found = self._known.get(text)
+            if found is None:
+                found = next((name for name, words in self._rules if words.search(text)), "unknown")
+            self._known[text] = self._known[source] = found
+        return found
 
 
 def _whole(word: str) -> str:
@@ -739,6 +742,7 @@ class Memory:
         self._used: dict[str, None] = {}
         self._due = time.monotonic() + BATCH_SECONDS
         self.ranked = is_indexed(self.connection)
+        self._view = view_of(self.connection)
 
     def __enter__(self) -> Memory:
         return self
@@ -787,7 +791,8 @@ class Memory:
         else plain text is looked for. subject: only facts with exactly this subject. limit: the most facts.
         max_chars: for their lines in ``block``. touch: mark them as used.
         """
-        found = find(self.connection, query, subject, limit, sources=self._sources, ranked=self.ranked)
+        how = self._sources, self.ranked, self._view
+        found = find(self.connection, query, subject, limit, *how)
         facts = fitting(found, max_chars)
         if touch:
             self.touch(fact.id for fact in facts)
@@ -845,29 +850,49 @@ def is_indexed(connection: sqlite3.Connection) -> bool:
     return True
 
 
-_Row = tuple[str, str, str, str, str, str | None]
 _SHOWN = "l.id, l.subject, l.fact, l.source, l.confirmed_at, l.expires_at"
 
 
+def view_of(connection: sqlite3.Connection) -> frozenset[str]:
+    """What of live_memory is more than the guide's: its column ``origin``, and a ``hint`` which index to take."""
+    columns = {row[0] for row in connection.execute("SELECT name FROM pragma_table_info('live_memory')")}
+    (sql,) = connection.execute("SELECT max(sql) FROM sqlite_schema WHERE name = 'live_memory'").fetchone()
+    return frozenset(({"origin"} & columns) | ({"hint"} if "likelihood(" in str(sql) else set()))
+
+
 def find(
-    connection: sqlite3.Connection, query: str, subject: str | None, limit: int, *, sources: Sources, ranked: bool
+    connection: sqlite3.Connection,
+    query: str,
+    subject: str | None,
+    limit: int,
+    sources: Sources,
+    ranked: bool,
+    view: frozenset[str],
 ) -> list[Fact]:
-    """Facts of live_memory, best first, as ``Memory.recall`` says. ranked: by the full-text index, which is there."""
-    found = _find(connection, query, subject, limit, ranked=ranked)
+    """Facts of live_memory, best first, as ``Memory.recall`` says.
+
+    ranked: by the full-text index, which is there. view: what ``view_of`` says.
+    """
+    found = _find(connection, query, subject, limit, ranked=ranked, view=view)
+    if "origin" in view:
+        return [Fact._make((*row, sources.class_of(row[3], row[6]))) for row in found]
     first = origins(connection, [row[0] for row in found])
-    return [Fact(*row, first[row[0]], sources.class_of(row[3], first[row[0]])) for row in found]
+    return [Fact._make((*row[:6], first[row[0]], sources.class_of(row[3], first[row[0]]))) for row in found]
 
 
-def _find(connection: sqlite3.Connection, query: str, subject: str | None, limit: int, *, ranked: bool) -> list[_Row]:
+def _find(
+    connection: sqlite3.Connection, query: str, subject: str | None, limit: int, *, ranked: bool, view: frozenset[str]
+) -> list[Any]:
+    shown = f"{_SHOWN}, l.origin" if "origin" in view else f"{_SHOWN}, NULL"
     words = list(dict.fromkeys(re.findall(r"\w+", query)))[:50]
     if not words and query.strip():
         words = [query.strip()]
         ranked = False
     if not words:
-        return _latest(connection, subject, limit)
+        return _latest(connection, subject, limit, shown, hint="hint" in view)
     for between in (" ", " OR ") if ranked else ():
         try:
-            if rows := _ranked(connection, between.join(f'"{word}"' for word in words), subject, limit):
+            if rows := _ranked(connection, between.join(f'"{word}"' for word in words), subject, limit, shown):
                 return rows
         except sqlite3.OperationalError:
             if is_indexed(connection):
@@ -875,38 +900,43 @@ def _find(connection: sqlite3.Connection, query: str, subject: str | None, limit
             break  # it was taken out meanwhile
         if len(words) == 1:
             break
-    return _plain(connection, words, subject, limit)
+    return _plain(connection, words, subject, limit, shown)
 
 
-def _latest(connection: sqlite3.Connection, subject: str | None, limit: int) -> list[Any]:
+def _latest(connection: sqlite3.Connection, subject: str | None, limit: int, shown: str, *, hint: bool) -> list[Any]:
     if subject is not None:
-        about = f"SELECT {_SHOWN} FROM live_memory AS l WHERE subject = ? ORDER BY confirmed_at DESC LIMIT ?"
+        about = f"SELECT {shown} FROM live_memory AS l WHERE subject = ? ORDER BY confirmed_at DESC LIMIT ?"
         return connection.execute(about, (subject, limit)).fetchall()
-    # The ids come from the index on live facts; a view as older installations have it would not take it.
+    if hint:
+        latest = f"SELECT {shown} FROM live_memory AS l ORDER BY confirmed_at DESC LIMIT ?"
+        return connection.execute(latest, (limit,)).fetchall()
+    # The ids come from the index on live facts, which the view of the guide would not take.
     return connection.execute(
-        f"SELECT {_SHOWN} FROM (SELECT id FROM memory WHERE likelihood(superseded_by IS NULL, 0.95)"
+        f"SELECT {shown} FROM (SELECT id FROM memory WHERE likelihood(superseded_by IS NULL, 0.95)"
         " AND (expires_at IS NULL OR expires_at > datetime('now')) ORDER BY confirmed_at DESC LIMIT ?) AS newest"
         " CROSS JOIN live_memory AS l ON l.id = newest.id ORDER BY l.confirmed_at DESC",
         (limit,),
     ).fetchall()
 
 
-def _ranked(connection: sqlite3.Connection, match: str, subject: str | None, limit: int) -> list[Any]:
+def _ranked(connection: sqlite3.Connection, match: str, subject: str | None, limit: int, shown: str) -> list[Any]:
     only = " AND l.subject = ?" if subject is not None else ""
     return connection.execute(
-        f"SELECT {_SHOWN} FROM memory_text AS t CROSS JOIN memory AS m ON m.rowid = t.rowid"
+        f"SELECT {shown} FROM memory_text AS t CROSS JOIN memory AS m ON m.rowid = t.rowid"
         f" CROSS JOIN live_memory AS l ON l.id = m.id WHERE memory_text MATCH ?{only} ORDER BY t.rank LIMIT ?",
         (match, *([subject] if subject is not None else []), limit),
     ).fetchall()
 
 
-def _plain(connection: sqlite3.Connection, words: Sequence[str], subject: str | None, limit: int) -> list[Any]:
+def _plain(
+    connection: sqlite3.Connection, words: Sequence[str], subject: str | None, limit: int, shown: str
+) -> list[Any]:
     """Facts with any of the words as they stand, those with most of them first, then the latest confirmed."""
     patterns = ["%" + re.sub(r"([\\%_])", r"\\\1", word) + "%" for word in words]
     hits = " + ".join(["((l.subject || ' ' || l.fact) LIKE ? ESCAPE '\\')"] * len(words))
     only = " WHERE l.subject = ?" if subject is not None else ""
     return connection.execute(
-        f"SELECT {_SHOWN} FROM (SELECT *, {hits} AS hits FROM live_memory AS l{only}) AS l WHERE hits > 0"
+        f"SELECT {shown} FROM (SELECT *, {hits} AS hits FROM live_memory AS l{only}) AS l WHERE hits > 0"
         " ORDER BY hits DESC, confirmed_at DESC LIMIT ?",
         (*patterns, *([subject] if subject is not None else []), limit),
     ).fetchall()

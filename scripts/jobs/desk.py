@@ -81,7 +81,8 @@ class Desk:
     def recall(self, query: str, subject: str | None, limit: int, max_chars: int | None) -> dict[str, Any]:
         """Live facts that a query finds: as data, and as lines for a prompt."""
         ranked = store.is_indexed(self._connection)
-        found = store.find(self._connection, query, subject, limit, sources=self._reader.sources, ranked=ranked)
+        view = store.view_of(self._connection)
+        found = store.find(self._connection, query, subject, limit, self._reader.sources, ranked, view)
         chosen = store.fitting(found, max_chars)
         facts = self._marked(self._reader.named([fact.id for fact in chosen]), hide=False)
         return {"facts": facts, "block": store.block(chosen), "left": len(found) - len(chosen), "ranked": ranked}

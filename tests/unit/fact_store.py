@@ -31,7 +31,7 @@ class Case:
         self.sql.mkdir()
         for name in ("review", "digest"):
             (self.sql / f"{name}.sql").write_text(render.sql(name, Store()))
-        schema = EIGHT + render.sql("view", Store()) if eight else render.sql("schema", Store())
+        schema = EIGHT + render.sql("view", Store(), own=False) if eight else render.sql("schema", Store())
         shape.create(self.path, schema)
 
     def answer(self, op: str, **arguments: Any) -> dict[str, Any]:

@@ -89,7 +89,12 @@ def make_store(path: Path, rows: Iterable[Row], journal_mode: str = "wal", *, fu
         connection.execute(f"PRAGMA journal_mode = {journal_mode}")
         connection.executescript(
             render.template(
-                "schema.sql.j2", table="memory", view="live_memory", indexes=render.INDEXES, full_text=full_text
+                "schema.sql.j2",
+                table="memory",
+                view="live_memory",
+                indexes=render.INDEXES,
+                full_text=full_text,
+                own=True,
             )
         )
         connection.executescript("DROP TRIGGER memory_superseded_at_once; BEGIN;")

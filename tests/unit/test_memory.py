@@ -75,6 +75,22 @@ def test_queries(case: Case, indexed: bool) -> None:
         assert len(found("", limit=2)) == 2
 
 
+def test_a_view_of_the_guides_serves_as_well(case: Case) -> None:
+    with store.Memory(case.path) as memory:
+        page = memory.remember("a", "f", source="a web page")
+        memory.remember("a", "g", source="chat 1", replaces=page)
+        memory.remember("b", "h", source="chat 2")
+        ours = [memory.recall(), memory.recall("h g"), memory.recall(subject="a")]
+    case.run("DROP VIEW live_memory")
+    case.run(
+        "CREATE VIEW live_memory AS SELECT id, subject, fact, source, confirmed_at, expires_at FROM memory"
+        " WHERE superseded_by IS NULL AND (expires_at IS NULL OR expires_at > datetime('now'))"
+    )
+    with store.Memory(case.path) as memory:
+        assert [memory.recall(), memory.recall("h g"), memory.recall(subject="a")] == ours
+    assert [fact.kind for fact in ours[0]] == ["person", "web"]
+
+
 def test_max_chars_takes_whole_lines(case: Case) -> None:
     with store.Memory(case.path) as memory:
         for i in range(5):

@@ -39,7 +39,9 @@ def make_store(
     path: Path, facts: list[Row], indexes: dict[str, str] = render.INDEXES, *, nullable: bool = True
 ) -> Path:
     """A store with these facts, m_0 first; confirmed_at may be NULL, as in a store that others made."""
-    schema = render.template("schema.sql.j2", table="memory", view="live_memory", indexes=indexes, full_text=False)
+    schema = render.template(
+        "schema.sql.j2", table="memory", view="live_memory", indexes=indexes, full_text=False, own=True
+    )
     for column in ("created_at    TEXT", "confirmed_at  TEXT"):
         assert f"{column} NOT NULL" in schema
         schema = schema.replace(f"{column} NOT NULL", column)

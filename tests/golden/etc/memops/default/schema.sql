@@ -28,9 +28,10 @@ CREATE INDEX "memory_confirmed_odd" ON "memory"(confirmed_at) WHERE superseded_b
 
 -- [view]
 -- What retrieval reads: an expired or superseded fact stops being found at once, whether or not the prune has run.
+-- origin is where a fact that replaced others came from at first.
 -- likelihood() only tells SQLite which index to take; the facts are the same without it.
 CREATE VIEW "live_memory" AS
-SELECT id, subject, fact, source, confirmed_at, expires_at FROM "memory"
+SELECT id, subject, fact, source, confirmed_at, expires_at, origin FROM "memory"
 WHERE likelihood(superseded_by IS NULL, 0.95) AND (expires_at IS NULL OR expires_at > datetime('now'));
 
 -- [triggers]
