@@ -258,8 +258,9 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            os.unlink(self._path)
+        for path in (self._path, f"{self._path}.new"):  # the second is of a run that was killed
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
     def at(self, done: int) -> None:
         """Note that ``done`` of ``total`` pieces are through. A full disk is no reason to fail here."""

@@ -254,6 +254,14 @@ def test_a_trigger_without_end_is_given_up(tmp_path: Path, sql: Path, writer, mo
     assert ids(path) == {"dead"}
 
 
+def test_what_a_killed_run_left_of_its_progress_goes(tmp_path: Path, sql: Path) -> None:
+    path = make_store(tmp_path / "memory.db", LIVE)
+    for name in ("progress.json", "progress.json.new"):
+        (tmp_path / name).write_text("half")
+    run_service(path, sql)
+    assert not list(tmp_path.glob("progress*"))
+
+
 def test_a_long_read_keeps_the_wal_and_the_record_says_how_much_waits(tmp_path: Path, sql: Path, writer) -> None:
     path = make_store(tmp_path / "memory.db", [*LIVE, Row("dead", expires_at=PAST)])
     reader, agent = writer(path), writer(path)
