@@ -161,15 +161,7 @@ def fill(path: Path, variant: Variant, facts: list[tuple[Any, ...]], last: list[
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         if new:
             connection.execute(f"PRAGMA journal_mode = {variant.mode}")
-            connection.executescript(
-                render.template(
-                    "schema.sql.j2",
-                    table="memory",
-                    view="live_memory",
-                    indexes=render.INDEXES,
-                    full_text=variant.full_text,
-                )
-            )
+            connection.executescript(render.sql("schema", Store(full_text=variant.full_text)))
         connection.execute("BEGIN")
         connection.executemany(INSERT, facts)
         connection.execute("COMMIT")
