@@ -258,7 +258,12 @@ def check(
 def prune(
     name: Name = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would go and why, and delete nothing.")] = False,
-    allow_large: Annotated[bool, typer.Option("--allow-large", help="Let the guard step aside for this run.")] = False,
+    allow_large: Annotated[
+        bool,
+        typer.Option("--allow-large", help="Let the guard step aside for this run. Asks, and takes a set first."),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --allow-large: do not ask.")] = False,
+    no_backup: Annotated[bool, typer.Option("--no-backup", help="With --allow-large: take no set first.")] = False,
 ) -> None:
     """Delete dead facts now, as memory-prune.service does every night.
 
@@ -266,19 +271,28 @@ def prune(
     Examples:
       sudo memops prune --dry-run
       sudo memops prune
+      sudo memops prune --allow-large
     """
-    from memops import look, report, settings
+    from memops import look, report, safety, settings
     from memops import prune as pruning
     from memops.errors import UsageError
 
     look.require_root("memops prune")
     if dry_run and allow_large:
         raise UsageError("--dry-run deletes nothing, so there is nothing to allow.", "Leave one of them out.")
+    if (yes or no_backup) and not allow_large:
+        raise UsageError("--yes and --no-backup are for --allow-large.", "Leave them out: sudo memops prune")
     for store in settings.chosen(name):
-        if dry_run:
+        if dry_run or (allow_large and not yes):
             rows = list(pruning.doomed(store))
             print(report.doomed(rows))
-        else:
+        if allow_large and not yes:
+            if not sys.stdin.isatty():
+                raise UsageError("Nobody is there to agree to that.", "If it is right, add --yes.")
+            typer.confirm("Delete them?", abort=True, err=True)
+        if not dry_run:
+            if allow_large and not no_backup:
+                print(safety.first(store, "deleted", report.say, cli_backups.progress()))
             record = pruning.run(store, "allow-large" if allow_large else None, report.progress())
             print(record["message"])
 

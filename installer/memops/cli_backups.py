@@ -56,7 +56,7 @@ def backup(
     from memops import look
 
     look.require_root("memops backup")
-    _each(name, lambda store: backing_up.run(store, accept_loss=accept_loss, progress=_progress()))
+    _each(name, lambda store: backing_up.run(store, accept_loss=accept_loss, progress=progress()))
 
 
 @sets_app.callback()
@@ -211,7 +211,7 @@ def _each(name: str | None, work: Callable[[Store], str]) -> None:
         raise typer.Exit(failures[0].exit_code)
 
 
-def _progress() -> Callable[[str, int, int], None] | None:
+def progress() -> Callable[[str, int, int], None] | None:
     """What shows on one line of a terminal how far the copies are; None where there is no terminal."""
     from memops import report
 

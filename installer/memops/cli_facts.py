@@ -300,13 +300,15 @@ def forget(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and delete nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    no_backup: Annotated[bool, typer.Option("--no-backup", help="As root: take no set before several go.")] = False,
     name: Name = None,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
     """Delete facts, with all that they replaced.
 
-    A correction that goes must not bring the old fact back. Backups keep them until they rotate.
+    A correction that goes must not bring the old fact back. Backups keep them until they rotate. When several go, root
+    takes a set first; the store's user cannot, and is told how old the newest one is.
 
     \b
     Examples:
@@ -336,15 +338,27 @@ def forget(
         print("\n".join(forgetting.describe(going, only=only)))
     if dry_run:
         return
-    if going["count"] and not yes:
-        if not sys.stdin.isatty():
-            raise UsageError("Nobody is there to agree to that.", "If it is right, add --yes.")
-        typer.confirm("Delete them?" if going["count"] > 1 else "Delete it?", abort=True, err=True)
+    _agree(store, going["count"], yes=yes, no_backup=no_backup)
     done = forgetting.carry_out(store, wanted, going, **_who(as_json=as_json))
     if as_json:
         print_json(store, **done)
     else:
         print(f"Deleted: {done['count']:,}.")
+
+
+def _agree(store: Store, count: int, *, yes: bool, no_backup: bool) -> None:
+    """Ask before facts are deleted; of several, root takes a set first, and others hear of the newest. Raises."""
+    from memops import cli_backups, report, safety
+    from memops.errors import UsageError
+
+    if count > 1 and not safety.is_root():
+        report.say(safety.newest(store))
+    if count and not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("Nobody is there to agree to that.", "If it is right, add --yes.")
+        typer.confirm("Delete them?" if count > 1 else "Delete it?", abort=True, err=True)
+    if count > 1 and safety.is_root() and not no_backup:
+        report.say(safety.first(store, "deleted", report.say, cli_backups.progress()))
 
 
 def _who(*, as_json: bool) -> dict[str, Any]:

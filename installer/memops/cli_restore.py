@@ -39,11 +39,13 @@ def restore(
 ) -> None:
     """Put a set back: all of its parts, or none.
 
-    The set is verified first. Then it is said what is lost and what comes back. Timers and the agent's unit
+    The set is verified first. Then it is said what is lost and what comes back, and a set of what is there now is
+    taken, which another restore puts back. Timers and the agent's unit
     (memops install --agent-unit) are stopped and started again. The files that are there now are moved to
     before-restore-DATE beside them and kept. A failure undoes everything; after a kill the next restore does.
 
-    With a date the newest good set of that day is meant, with a time the newest good one not after it.
+    Latest is the newest good set but for those that restores took. With a date the newest good set of that day is
+    meant, with a time the newest good one not after it.
 
     \b
     Examples:
@@ -99,7 +101,7 @@ def _restore(store: Store, wanted: str, to: Path | None, *, dry_run: bool, yes: 
 
 
 def _put_back(plan: Plan, *, dry_run: bool, yes: bool) -> None:
-    from memops import putback, report
+    from memops import cli_backups, putback, report, safety
     from memops import restore as restoring
     from memops.errors import UsageError
 
@@ -117,7 +119,11 @@ def _put_back(plan: Plan, *, dry_run: bool, yes: bool) -> None:
         if not sys.stdin.isatty():
             raise UsageError("Nobody is there to agree to that.", "If it is right, add --yes.")
         typer.confirm("Put it back?", abort=True, err=True)
+    chosen = "" if plan.chosen.fetched else plan.chosen.name
+    before = safety.before_restore(plan.store, chosen, report.say, cli_backups.progress())
     aside = putback.carry_out(plan, report.step)
+    if before:
+        print(f"To undo this: {safety.command(plan.store, before)}")
     print(f"The set {plan.chosen.name} is back in {plan.store.db}. What was there before is kept:")
     for path in aside:
         print(f"  {path}/")

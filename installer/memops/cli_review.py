@@ -36,6 +36,9 @@ def review(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --apply: say what would be done, and change nothing.")
     ] = False,
+    no_backup: Annotated[
+        bool, typer.Option("--no-backup", help="With --apply as root: take no set before several are forgotten.")
+    ] = False,
     name: Name = None,
     db: Db = None,
     as_json: Json = False,
@@ -73,7 +76,7 @@ def review(
     if apply is not None:
         if unused or older_than is not None:
             raise UsageError("--apply takes the facts that the file names.", "Leave out --older-than and --unused.")
-        _apply(facts.chosen(name, db), _read(apply), dry_run=dry_run, as_json=as_json)
+        _apply(facts.chosen(name, db), _read(apply), dry_run=dry_run, no_backup=no_backup, as_json=as_json)
         return
     if dry_run:
         raise UsageError("--dry-run is for --apply.", "See the queue without deciding: memops review --json")
@@ -145,11 +148,19 @@ def _read(file: str) -> str:
     return text
 
 
-def _apply(store: Store, text: str, *, dry_run: bool, as_json: bool) -> None:
-    from memops import facts, verdict_file
+def _apply(store: Store, text: str, *, dry_run: bool, no_backup: bool, as_json: bool) -> None:
+    from memops import cli_backups, facts, report, safety, verdict_file
     from memops import review as reviewing
 
     batch = verdict_file.read(text)
+    several = sum(verdict["verdict"] == "forget" for verdict in batch.verdicts) > 1
+    if several and not dry_run:
+        if safety.is_root() and not no_backup:
+            # Whether all can be done is known before a set is made for it.
+            facts.ask(store, "apply", given=batch.verdicts, by=batch.by, terminal=False, rehearse=True)
+            report.say(safety.first(store, "done", report.say, cli_backups.progress()))
+        elif not safety.is_root():
+            report.say(safety.newest(store))
     done = []
     if batch.verdicts:
         arguments: dict[str, Any] = {"rehearse": True} if dry_run else {}

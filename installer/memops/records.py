@@ -173,6 +173,11 @@ def sets_path(name: str) -> str:
     return f"{STATE}/{name}.sets.json"
 
 
+def before_restore_path(name: str) -> str:
+    """Root's list of the sets of a store that restores have taken before they put one back."""
+    return f"{STATE}/{name}.before-restore.json"
+
+
 def restore_path(name: str) -> str:
     """Where root keeps its note of a restore under way."""
     return f"{STATE}/{name}.restore.json"

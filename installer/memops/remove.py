@@ -116,7 +116,11 @@ def one_store_plan(store: Store) -> tuple[Step, ...]:
         WriteFile(manifest.PATH, render.File(record.text(), 0o600), old_text, 0o600),
         Reload(),
         *(step for step in stopped if not step.timer),
-        _remove(store.sets_record, host.read(store.sets_record) or "", edited=False),
+        *(
+            _remove(path, host.read(path) or "", edited=False)
+            for path in (store.sets_record, store.before_restore_file)
+            if path == store.sets_record or host.look(path) is not None
+        ),
         *(RemoveDirectory(path) for path in (f"/etc/memops/{store.name}", store.state, store.incoming)),
     )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memops import changes, host, owner, places, sets
+from memops import changes, host, owner, places, safety, sets
 from memops.errors import MemopsError, Refused, UsageError
 from memops.settings import LIBRARY
 from memops.store import printable
@@ -70,7 +70,10 @@ class Plan:
 
 
 def choose(store: Store, wanted: str) -> Chosen:
-    """The set that ``wanted`` means: a name, latest, a date, or a date and time. Raises UsageError."""
+    """The set that ``wanted`` means: a name, latest, a date, or a date and time. Raises UsageError.
+
+    ``latest`` passes over the sets that restores took of what they were about to replace.
+    """
     every = sets.listing(store)
     match = re.fullmatch(r"(\d{4}-\d\d-\d\d)[ T](\d\d):(\d\d)(?: ?UTC|Z)?", wanted, re.ASCII)
     if match:
@@ -78,6 +81,10 @@ def choose(store: Store, wanted: str) -> Chosen:
         found = next((each for each in reversed(every) if each["ok"] and each["name"][:18] <= until), None)
     else:
         found = sets.find(every, wanted)
+    if wanted == "latest" and found is not None and found["name"] in (passed := safety.made_before_a_restore(store)):
+        # Or a second restore, of somebody who is not content yet, would bring back what the first one replaced.
+        older = (each for each in reversed(every) if each["ok"] and each["name"] < found["name"])
+        found = next((each for each in older if each["name"] not in passed), found)
     if found is None:
         there = ", ".join(each["name"] for each in reversed(every[-5:])) or "none"
         raise UsageError(

@@ -165,6 +165,11 @@ class Store:
         return records.restore_path(self.name)
 
     @property
+    def before_restore_file(self) -> str:
+        """Root's list of the sets that restores have taken before they put one back."""
+        return records.before_restore_path(self.name)
+
+    @property
     def ping_file(self) -> str:
         """The URL that is pinged; root's alone."""
         return f"/etc/memops/{self.name}/ping-url"

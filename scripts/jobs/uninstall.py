@@ -34,6 +34,8 @@ OTHER_FILES = (
     "/usr/local/share/man/man8/memops.8",
 )
 
+NO_SET = "No set is taken first, and those of the store go too: there is no way back."
+
 FAILED, USAGE, REFUSED, NOT_PERMITTED = 1, 2, 3, 4
 
 
@@ -209,11 +211,12 @@ def agree(stores: dict[str, Any], confirm: list[str]) -> None:
         if not sys.stdin.isatty():
             stop(
                 REFUSED,
-                f"--purge deletes {path} and its backups, and nobody is there to agree.",
+                f"--purge deletes {path} and its backups, and nobody is there to agree. {NO_SET}",
                 f"Add: --confirm {path}",
             )
         typed = input(
-            f"--purge deletes {path} and its sets in {store['backup_dir']}/{name}/.\nType the store's path to agree: "
+            f"--purge deletes {path} and its sets in {store['backup_dir']}/{name}/.\n{NO_SET}\n"
+            "Type the store's path to agree: "
         )
         if typed != path:
             stop(REFUSED, "That is not the store's path; nothing was changed.", f"Type it as it stands here: {path}")
@@ -280,6 +283,8 @@ def foretell(manifest: dict[str, Any], remove: list[str], edited: list[str], *, 
     for name, store in manifest["stores"].items():
         for path in (store["db"], os.path.join(store["backup_dir"], name)):
             print(f"would {'delete' if whole else 'keep'} {path}")
+    if whole and manifest["stores"]:
+        print(NO_SET)
     for user in manifest["users"]:
         print(f"would {'remove' if whole else 'keep'} the system user {user}")
 

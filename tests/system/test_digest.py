@@ -98,7 +98,7 @@ def test_a_digest_after_every_prune_good_or_not(memops_server: Server) -> None:
     add_facts(server, [(f"dead{n}", PAST, None, OLD) for n in range(150)])
     counts = night(server, fails=True)["counts"]
     assert (counts["new"], counts["dead_expired"], counts["confirmed_month"]) == (150, 150, 3)
-    memops(server, "prune", "--allow-large")
+    memops(server, "prune", "--allow-large", "--yes")
     assert ended(server, DIGEST) == "success"
 
     # The health of the facts, in status.

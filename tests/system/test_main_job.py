@@ -239,7 +239,7 @@ def test_the_guard_holds_until_a_person_lets_it_go(memops_server: Server) -> Non
     refused = memops(server, "prune", code=6)
     assert "memops prune --allow-large" in refused.stderr
     assert "prune failed" in memops(server, "status").stdout
-    memops(server, "prune", "--allow-large")
+    memops(server, "prune", "--allow-large", "--yes")
     assert len(ids(server)) == 100
     assert not server.exists("/run/memops/prune-default.json")
     assert status(server)["problems"] == []
