@@ -33,6 +33,9 @@ SUITES: Final = {"debian12": "bookworm", "debian13": "trixie"}
 PYTHONS: Final = ("3.11", "3.13")
 """The Python of each suite, in the same order."""
 
+PINNED: Final = ("scripts/requirements/command.txt", "scripts/requirements/build.txt")
+"""What scripts/install and scripts/deb install, by its hashes."""
+
 PACKAGES: Final = ("systemd", "systemd-sysv", "dbus", "python3", "ca-certificates", "procps", "sudo")
 """What a small fresh VPS has; neither sqlite3 nor python3-venv."""
 
@@ -120,7 +123,10 @@ def _from_source(kind: str, suite: str, lower: tuple[Path, ...], script: str) ->
 
 
 def wheelhouse(*, rebuild: bool = False) -> Path:
-    """A directory of wheels: memops' dependencies, what builds it and what its unit tests need, for every Python."""
+    """A directory of wheels: memops' dependencies, what builds it and what its unit tests need, for every Python.
+
+    Of the first two also what scripts/pin has pinned, which need not be the newest.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     development = project["dependency-groups"]["dev"]
     wanted = [
@@ -129,7 +135,7 @@ def wheelhouse(*, rebuild: bool = False) -> Path:
         *(line for line in development if line.startswith(("pytest", "hypothesis"))),
     ]
 
-    return _wheels("wheels", wanted, rebuild=rebuild)
+    return _wheels("wheels", wanted, PINNED, rebuild=rebuild)
 
 
 def installers(*, rebuild: bool = False) -> Path:
@@ -137,13 +143,17 @@ def installers(*, rebuild: bool = False) -> Path:
     return _wheels("installers", ["pip", "setuptools", "uv", "wheel"], rebuild=rebuild)
 
 
-def _wheels(kind: str, wanted: list[str], *, rebuild: bool) -> Path:
+def _wheels(kind: str, wanted: list[str], pinned: tuple[str, ...] = (), *, rebuild: bool) -> Path:
     def build(target: Path) -> None:
         options = ("--disable-pip-version-check", "--quiet", "--only-binary=:all:", "--dest", str(target))
         for python in PYTHONS:
             run(sys.executable, "-m", "pip", "download", *options, "--python-version", python, *wanted)
+            for name in pinned:
+                given = ("--require-hashes", "--requirement", str(ROOT / name))
+                run(sys.executable, "-m", "pip", "download", *options, "--python-version", python, *given)
 
-    return _cached(f"{kind}-{_hash(*wanted, *PYTHONS)}", build, maximum_age=14 * DAY, rebuild=rebuild)
+    texts = [(ROOT / name).read_bytes() for name in pinned]
+    return _cached(f"{kind}-{_hash(*wanted, *PYTHONS, *texts)}", build, maximum_age=14 * DAY, rebuild=rebuild)
 
 
 def copy_source(target: Path) -> None:
