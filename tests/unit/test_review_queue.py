@@ -23,7 +23,7 @@ from unit.test_prune_policy import FOREIGN
 if TYPE_CHECKING:
     from pathlib import Path
 
-OWN = [*store.COLUMNS, *rows.FURTHER]
+OWN = [*store.COLUMNS, *store.FURTHER]
 
 
 @dataclass(frozen=True)
