@@ -281,7 +281,7 @@ def _password(m: Maker) -> str:
         m.some(ALNUM, 10, 16) + str(m.number(0, 9)),
         m.some(LOWER, 5, 9).title() + m.of(DIGITS, 4) + m.one("!", "?", "#"),
         m.some(LOWER, 4, 8) + m.of(DIGITS, 3),
-        m.some(ALNUM + "!$%&+_#", 12, 20) + m.of(DIGITS, 1),
+        m.some(ALNUM + "!$%&+_#,;", 12, 20) + m.of(DIGITS, 1),
         f"{m.thing}-{m.tool}-{m.number(10, 99)}",
     )
 

@@ -348,7 +348,7 @@ def _patterns() -> dict[str, re.Pattern[str]]:
     name = rf"(?:(?P<password>{'|'.join(OPENERS)})|(?P<token>{'|'.join(TOKENS)})|(?<=[_-])key)s?"
     where = r"(?:\s(?:for|of|on|to|at|für|von|auf|de|du|para|del)\s[\w.@/-]{1,40}){0,2}"
     sign = r"(?P<sign>\s{0,3}(?::=|=>|[:=\uff1a]|\b(?:is|was|ist|lautet|est|es|är|to)\b)\s{0,3}|\s|(?<=[\"'>])\s?,\s?)"
-    value = r"\\?\"[^\"\n]{1,400}\"|'[^'\n]{1,400}'|`[^`\n]{1,400}`|[^\s,;\"'`][^\s,;\"'`]*"
+    value = r"\\?\"[^\"\n]{1,400}\"|'[^'\n]{1,400}'|`[^`\n]{1,400}`|[^\s,;\"'`](?:[^\s,;\"'`]|[,;](?=\w))*"
     return {
         "pem": re.compile(
             r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----).*?"
