@@ -1,8 +1,7 @@
 """What uses the store under load, as an agent would: run with the system's python3, as the store's user.
 
-Arguments: what it is (plain, memory, reader, recall, pinned, bulk), a name, the store, seconds. It prints what was
-acknowledged, a line each: ``+ID`` a fact, ``-OLD NEW`` a fact that another one replaced, ``xID`` one that was dead when
-it came.
+Arguments: what it is (see ROLES), a name, the store, seconds. It prints what was acknowledged, a line each: ``+ID`` a
+fact, ``-OLD NEW`` a fact that another one replaced, ``xID`` one that was dead when it came.
 """
 
 from __future__ import annotations
@@ -67,6 +66,21 @@ def memory(name: str, path: str, end: float) -> int:
     return number
 
 
+def once(name: str, path: str, end: float) -> int:
+    """A fact through the library, three times replaced; and all that is recalled marked as used."""
+    import store
+
+    with store.Memory(path) as found:
+        ids = [found.remember(name, f"{name} 0 says so", "chat 2026-08-08")]
+        print(f"+{ids[0]}", flush=True)
+        for number in range(1, 4):
+            new = found.remember(name, f"{name} {number} says so", "chat 2026-08-08", replaces=ids[-1])
+            print(f"-{ids[-1]} {new}", flush=True)
+            ids.append(new)
+        found.recall("says", limit=50)
+    return len(ids)
+
+
 def reader(name: str, path: str, end: float) -> int:
     """Read what is live, over and over."""
     connection, number = connect(path), 0
@@ -107,13 +121,17 @@ def bulk(name: str, path: str, end: float) -> int:
     return plain(name, path, end, 3000, 0.01)
 
 
-ROLES = {each.__name__: each for each in (plain, memory, reader, recall, pinned, bulk)}
+ROLES = {each.__name__: each for each in (plain, memory, once, reader, recall, pinned, bulk)}
 
 
 def main() -> int:
     """Play the role until the time is over; the last line of stderr says how much was done."""
     role, name, path, seconds = sys.argv[1:5]
-    count = ROLES[role](name, path, time.monotonic() + float(seconds))
+    try:
+        count = ROLES[role](name, path, time.monotonic() + float(seconds))
+    except sqlite3.Error as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
     print(count, file=sys.stderr)
     return 0
 

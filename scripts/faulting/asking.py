@@ -148,6 +148,49 @@ def _forget_all(end: str, before: State) -> Asked:
     return Asked("forget_all", given, lambda s: not gone & s.facts.keys(), lambda s: gone <= s.facts.keys(), gone)
 
 
+class Library(work.Job):
+    """An agent that uses memops.store: a few facts, each acknowledged by its id."""
+
+    name, writes = "store.Memory", True
+
+    def command(self, place: World, name: str = "library") -> Command:
+        """As the agent would be started."""
+        return Command("../agents.py", ("once", name, str(place.store), "0"))
+
+    def judge(self, place: World, before: State, after: State, ran: Ran) -> list[str]:
+        """What was acknowledged is there."""
+        came = {name for name, fact in after.facts.items() if fact["subject"].startswith("library")}
+        return world.compare(before, after, set(), came) + broken_promises(ran.out.decode(), after, set())
+
+    def again(self, place: World) -> list[str]:
+        """Another agent."""
+        ran = strikes.start(place, self.command(place, "library2"))
+        problems = [f"the next run ended with {ran.code}: {work.said(ran)}"] if ran.code else []
+        return problems + broken_promises(ran.out.decode(), world.look(place.store), set())
+
+
+def broken_promises(told: str, after: State, live: set[str]) -> list[str]:
+    """What an agent was told is there, besides what was ``live`` before, and is not; see agents.py for the lines."""
+    problems, replaced = list(after.problems), set()
+    for line in told.splitlines():
+        if line.startswith("-"):
+            old, new = line[1:].split(" ")
+            live.discard(old)
+            live.add(new)
+            replaced.add(old)
+        elif line.startswith("+"):
+            live.add(line[1:])
+    # Whoever was killed may have replaced a fact and not have come to say so.
+    kept = after.live | {name for name, fact in after.facts.items() if fact["superseded_by"] in after.live}
+    if lost := sorted(live - kept):
+        problems.append(f"{len(lost)} acknowledged facts are not live: {', '.join(lost[:3])}")
+    if lost := sorted(replaced - after.facts.keys()):
+        problems.append(f"{len(lost)} replaced facts are gone: {', '.join(lost[:3])}")
+    if back := sorted(replaced & after.live):
+        problems.append(f"{len(back)} replaced facts live: {', '.join(back[:3])}")
+    return problems
+
+
 def jobs() -> dict[str, work.Job]:
     """All rows of the table, in its order; made anew for each run."""
     found: list[work.Job] = [work.Prune(), work.Snapshot(), work.Seal(), work.Drill(), work.Digest(), work.Review()]
@@ -159,5 +202,5 @@ def jobs() -> dict[str, work.Job]:
         Desk("forget --subject", _forget_all, pieces=True),
         Desk("review --apply", _apply),
     ]
-    found += [work.Restore(), work.Extract()]
+    found += [Library(), work.Restore(), work.Extract()]
     return {job.name: job for job in found}

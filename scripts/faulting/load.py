@@ -189,29 +189,12 @@ class Load:
 
 def missing(before: world.State, after: world.State, writers: list[Agent]) -> list[str]:
     """What was acknowledged and is not there, or not as it should be."""
-    problems = list(after.problems)
-    live, replaced = {name for name in before.live if name.startswith("live_")}, set()
-    for writer in writers:
-        for line in writer.out.read_text().splitlines():
-            if line[0] == "-":
-                old, new = line[1:].split(" ")
-                live.discard(old)
-                live.add(new)
-                replaced.add(old)
-            elif line[0] == "+":
-                live.add(line[1:])
-    if lost := sorted(live - after.live):
-        problems.append(f"{len(lost)} acknowledged facts are not live: {', '.join(lost[:3])}")
-    if lost := sorted(replaced - after.facts.keys()):
-        problems.append(f"{len(lost)} replaced facts are gone: {', '.join(lost[:3])}")
-    if back := sorted(replaced & after.live):
-        problems.append(f"{len(back)} replaced facts live: {', '.join(back[:3])}")
-    return problems
+    told = "".join(writer.out.read_text() for writer in writers)
+    return asking.broken_promises(told, after, {name for name in before.live if name.startswith("live_")})
 
 
 def run(seconds: float, shared: Path, top: Path) -> list[str]:
     """Both phases; prints the figures and returns what was wrong."""
-    shutil.copyfile(Path(__file__).with_name("agents.py"), shared / "agents.py")
     world.copy(shared / "template0", top)
     load = Load(World(top, shared))
     before = world.look(load.place.store)

@@ -358,6 +358,10 @@ def judge_replaced(case: Case, before: State, ran: Ran) -> list[str]:
     if isinstance(job, work.Restore):
         if not any(before.live <= state.live for state in states):
             problems.append("the old store lost facts")
+    elif isinstance(job, asking.Library):
+        # Each fact went to the store that was there; the first of them may be replaced in the other one.
+        if not any(before.live <= state.live for state in states):
+            problems.append("the old store lost facts")
     elif old := min((job.judge(place, before, state, failed) for state in states), key=len):
         problems += [f"the old store: {problem}" for problem in old]
     if (

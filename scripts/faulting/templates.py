@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from faulting import strikes, work, world
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def make(shared: Path) -> None:
     """Make in ``shared`` all that the runs of a matrix share. Raises RuntimeError."""
     world.make_shared(shared)
     strikes.build(shared)
+    shutil.copyfile(Path(__file__).with_name("agents.py"), shared / "agents.py")
     (shared / "measured").mkdir()
     tops = [shared / f"template{number}" for number in range(len(world.VARIANTS))]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
