@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from memops import fact_text, report, review
 from memops.errors import MemopsError, UsageError
-from memops.store import Refused, Sources, printable, require_texts
+from memops.store import Refused, Sources, printable, require_no_credential, require_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -140,7 +140,9 @@ class Sitting:
         """A text that may be stored; empty where nothing was typed."""
         while typed := self._screen.line(prompt):
             try:
-                return require_texts(**{name: typed})[name]
+                text = require_texts(**{name: typed})[name]
+                require_no_credential(**{name: text})
+                return text
             except Refused as error:
                 self._screen.say(f"  That cannot be stored: {error}. {error.hint}")
         return ""

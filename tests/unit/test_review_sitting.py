@@ -266,3 +266,18 @@ def test_off_a_terminal_it_says_what_to_use(store):
     assert ran.returncode == 2
     assert "--json" in ran.stderr
     assert "--apply" in ran.stderr
+
+
+def test_a_credential_is_masked_and_not_taken(store):
+    sql(store, "UPDATE memory SET fact = 'password: Xk3pQ9vLw2' WHERE id = 'm_1'")
+    with Person(store, "review") as ada:
+        ada.read("password: [masked]")
+        ada.press("h")
+        ada.press("r")
+        ada.press("token is Zu7eN2qLp9Xw\n", "empty goes back) ")
+        ada.read("That cannot be stored: the fact holds what looks like a credential (secret value)")
+        ada.press("\n", "empty goes back) ")
+        ada.press("q")
+        assert ada.end()[0] == 0
+        assert "Xk3pQ9vLw2" not in ada.seen
+    assert sql(store, "SELECT count(*) FROM memory") == [(len(FACTS) + 1,)]
