@@ -31,6 +31,7 @@ def test_right_verdicts_become_what_the_desk_takes():
             {**REPLACE, "fact": "  Uses Zed "},
             {**CONFIRM, "id": "m_6", "verdict": "forget"},
             {**CONFIRM, "id": "m_7", "verdict": "skip"},
+            {**REPLACE, "id": "m_8", "allow_secret": "an order"},
             by=" a checker ",
         ),
         NOW,
@@ -44,6 +45,7 @@ def test_right_verdicts_become_what_the_desk_takes():
         {**REPLACE, "fact": "  Uses Zed "},
         {**CONFIRM, "id": "m_6", "verdict": "forget"},
         {**CONFIRM, "id": "m_7", "verdict": "skip"},
+        {**REPLACE, "id": "m_8", "allow_secret": "an order"},
     ]
     assert verdict_file.read(text()).verdicts == []
 
@@ -92,6 +94,8 @@ def test_right_verdicts_become_what_the_desk_takes():
         (text({**REPLACE, "fact": "\ud800"}), "which is no text"),
         (text({**REPLACE, "source": "unknown"}), "does not say where"),
         (text({**REPLACE, "source": 5}), "the source is empty"),
+        (text({**REPLACE, "allow_secret": True}), "allow_secret must say, as text"),
+        (text({**CONFIRM, "allow_secret": "it is none"}), "“allow_secret” has no meaning with confirm"),
         (text(CONFIRM, CONFIRM), "verdict 2 (m_1): verdict 1 is about the same fact"),
     ],
 )
