@@ -8,7 +8,6 @@ is kept is escaped for a terminal, and what looks like a credential is masked.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import sqlite3
@@ -24,11 +23,13 @@ import store
 
 import job
 import prune
+import reading
 import sections
+import shown
 import vitals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from store import Sources
 
@@ -39,9 +40,6 @@ KEPT: Final = 14
 
 NAMED: Final = 20
 """Ids that the journal gets."""
-
-DEADLINE: Final = 900.0
-"""Seconds that it may take."""
 
 Sections = dict[str, list[str]]
 
@@ -83,7 +81,7 @@ def gather(
     creation that can be so; new facts by class; the facts that are shown, what is not from a person
     first; how many are not.
     """
-    state = prune.one_row(connection, statements["state"])
+    state = reading.one_row(connection, statements["state"])
     since = mark.since or connection.execute("SELECT datetime(?, '-1 day')", (state["now"],)).fetchone()[0]
     last = -1 if state["last"] is None else state["last"]
     has_origin = "origin" in store.columns_of(connection)
@@ -101,9 +99,9 @@ def gather(
             chosen.append(
                 {
                     "id": store.printable(name, 100),
-                    "subject": shown(subject, 100),
-                    "fact": shown(fact, 500),
-                    "source": shown(source, 200),
+                    "subject": shown.text(subject, 100),
+                    "fact": shown.text(fact, 500),
+                    "source": shown.text(source, 200),
                     "class": kind,
                     "created_at": store.printable(created, 30),
                 }
@@ -133,16 +131,11 @@ def since(connection: sqlite3.Connection, sql: str, moment: str) -> dict[str, An
     return digest
 
 
-def shown(text: object, limit: int) -> str:
-    """The agent's text without what looks like a credential, on one line; masked first, or half a key could be left."""
-    return store.printable(store.mask(str(text)[:4000]), limit)
-
-
 def fitting(facts: list[dict[str, Any]], bound: Bound) -> list[dict[str, Any]]:
     """As many of the facts, from the first on, as may be shown."""
     kept, room = [], bound.size
     for fact in facts[: bound.facts]:
-        room -= len(json.dumps(fact, ensure_ascii=False).encode())
+        room -= len(json.dumps(fact))
         if room < 0:
             break
         kept.append(fact)
@@ -153,7 +146,7 @@ def line(digest: Mapping[str, Any], waiting: int) -> str:
     """What the journal gets: counts and ids."""
     words = f"{digest['new']} new since {digest['since']} UTC"
     if digest["new"]:
-        names = [name_of(fact) for fact in digest["facts"][:NAMED]]
+        names = [shown.name(fact) for fact in digest["facts"][:NAMED]]
         more = digest["new"] - len(names)
         words += f", {digest['marked']} not from a person: {', '.join(names)}" + (f" and {more} more" if more else "")
     if digest["odd"]:
@@ -161,42 +154,16 @@ def line(digest: Mapping[str, Any], waiting: int) -> str:
     return f"{words}; {waiting} wait for review"
 
 
-def name_of(fact: Mapping[str, Any]) -> str:
-    """A fact's id, with its class where that is not a person."""
-    return store.printable(fact["id"], 40) + ("" if fact["class"] == "person" else f" ({fact['class']})")
-
-
 def keep(state: str, digest: dict[str, Any]) -> None:
     """Add a digest to those that are kept. Raises OSError."""
-    path = os.path.join(state, KEPT_IN)
-    with job.alone(state):
-        kept = [json.dumps(each, ensure_ascii=False) for each in [*read_kept(state), digest][-KEPT:]]
-        job.replace_file(path, "\n".join(kept) + "\n", 0o600)
+    job.append_lines(state, KEPT_IN, [digest], KEPT, 0o600)
 
 
-def read_kept(state: str) -> list[dict[str, Any]]:
-    """The digests that are kept, oldest first; what is none is passed over."""
-    return [digest for digest in job.read_lines(state, KEPT_IN) if isinstance(digest.get("facts"), list)]
-
-
-def work(arguments: argparse.Namespace) -> job.Outcome:
-    """One run of the service. Raises JobError, sqlite3.Error, StoreError, OSError."""
-    watch = prune.Watch(job.Stop(), time.monotonic() + DEADLINE)
-    try:
-        return make(arguments, watch)
-    except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
-            raise
-        if watch.stop:
-            return job.Outcome("told to stop before its end; the next one lists what this one did not", {}, "stopped")
-        raise job.JobError(f"the store could not be read within {DEADLINE / 60:.0f} minutes") from error
-
-
-def make(arguments: argparse.Namespace, watch: prune.Watch) -> job.Outcome:
+def make(arguments: argparse.Namespace, watch: reading.Watch) -> job.Outcome:
     """The digest and the figures. Raises JobError, sqlite3.Error, StoreError, OSError."""
     statements, mark = read_sql(arguments.sql), read_mark(arguments.state)
     sources = store.read_sources()
-    with opened(arguments.store, watch) as connection:
+    with reading.opened(arguments.store, watch) as connection:
         digest, after = gather(connection, statements, sources, mark, Bound())
         if digest["new"]:
             keep(arguments.state, {**digest, "invocation": os.environ.get("INVOCATION_ID", "")})
@@ -218,21 +185,11 @@ def read_sql(directory: str) -> Sections:
     return found
 
 
-@contextlib.contextmanager
-def opened(path: str, watch: prune.Watch) -> Iterator[sqlite3.Connection]:
-    """The store, only to be read; temporary tables can be made. ``watch`` ends whatever is asked of it."""
-    with contextlib.closing(store.connect(path, readonly=True, timeout=prune.WAIT_SECONDS)) as connection:
-        connection.execute("PRAGMA query_only = OFF")
-        connection.text_factory = lambda text: text.decode(errors="backslashreplace")
-        connection.set_progress_handler(watch, 10_000)
-        yield connection
-
-
 def count(arguments: argparse.Namespace) -> int:
     """Print the prune's counts and the figures as JSON, made now; nothing is changed."""
     try:
         statements = read_sql(arguments.sql)
-        with opened(arguments.store, prune.Watch(None, time.monotonic() + DEADLINE)) as connection:
+        with reading.opened(arguments.store, reading.Watch(None, time.monotonic() + reading.DEADLINE)) as connection:
             facts = prune.prepare(connection, statements)
             counts = prune.make_forecast(connection, statements, facts["doomed"])
             health = {**vitals.dead(connection), **vitals.look(connection, statements, store.read_sources())}
@@ -256,7 +213,7 @@ def main() -> int:
         return count(arguments)
     if arguments.state is None:
         parser.error("--state is needed")
-    return job.run("digest", arguments.state, lambda: work(arguments))
+    return job.run("digest", arguments.state, lambda: reading.in_time(lambda watch: make(arguments, watch)))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import records
 import store
 
-import digest
 import job
 import notes
+import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +78,7 @@ def _lines(found: notes.Summary, unread: int) -> list[str]:
         f"Notes in plain files: {_counts(found)}.",
         *(f"{_text(each.file)}: {_counts(each)}" for each in found.files[: notes.SHOWN]),
         *([f"... and {more} more files"] if more > 0 else []),
-        *(f"{_text(e.file)}:{e.line}  {e.date or 'unknown'}  {digest.shown(e.text, 100)}" for e in found.listed),
+        *(f"{_text(e.file)}:{e.line}  {e.date or 'unknown'}  {shown.text(e.text, 100)}" for e in found.listed),
         *(f"! {_text(each['where'])}: {_text(each['what'])}" for each in found.problems[: notes.SHOWN]),
         *([f"! ... and {unread - notes.SHOWN} more"] if unread > notes.SHOWN else []),
     ]

@@ -24,6 +24,7 @@ import full_text
 import gate
 import guard
 import job
+import reading
 from sections import read_sections
 
 LOCK_SECONDS: Final = 0.02
@@ -31,9 +32,6 @@ LOCK_SECONDS: Final = 0.02
 
 FIRST_BATCH: Final = 16
 """Rows in the first transaction; how fast this machine is shows only then."""
-
-WAIT_SECONDS: Final = 30
-"""How long to wait for the agent's lock."""
 
 BATCH_SECONDS: Final = 60
 """A transaction that takes longer is given up: the store has a trigger that does not end."""
@@ -44,28 +42,11 @@ SECTIONS: Final = ("prepare", "guard", "batch", "report")
 Counts = dict[str, Any]
 
 
-class Watch:
-    """SQLite's progress handler: interrupts a statement past its time, or once the job is told to stop if it may be."""
-
-    def __init__(self, stop: job.Stop | None, until: float) -> None:
-        self.stop, self.until = stop, until
-
-    def __call__(self) -> bool:
-        """Whether to interrupt."""
-        return time.monotonic() > self.until or bool(self.stop)
-
-
-def one_row(connection: sqlite3.Connection, statements: list[str]) -> Counts:
-    """Run a section that answers with one row."""
-    cursor = connection.execute(*statements)
-    return dict(zip((column[0] for column in cursor.description), cursor.fetchone(), strict=True))
-
-
 def prepare(connection: sqlite3.Connection, sections: dict[str, list[str]]) -> Counts:
     """List the doomed rows in temporary tables; returns the row of [guard]."""
     for statement in sections["prepare"]:
         connection.execute(statement)
-    return one_row(connection, sections["guard"])
+    return reading.one_row(connection, sections["guard"])
 
 
 def delete_range(connection: sqlite3.Connection, batch: list[str], first: int, last: int) -> tuple[float, float]:
@@ -83,7 +64,7 @@ def delete_range(connection: sqlite3.Connection, batch: list[str], first: int, l
     return done - locked, done - checked
 
 
-def delete_all(connection: sqlite3.Connection, batch: list[str], total: int, watch: Watch, state: str) -> str:
+def delete_all(connection: sqlite3.Connection, batch: list[str], total: int, watch: reading.Watch, state: str) -> str:
     """Delete every doomed row, range by range. Returns ``done``, or ``stopped`` when the job was told to stop.
 
     watch: carries the request to stop, and the deadline for the whole.
@@ -126,12 +107,13 @@ def make_failure(error: Exception) -> job.JobError:
     if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
         return job.JobError("a statement took too long and was given up: a trigger of the store may never end")
     failure = job.explain(error)
-    return job.JobError(f"{failure} ({WAIT_SECONDS} s)", job.LOCKED) if failure.exit_code == job.LOCKED else failure
+    locked = failure.exit_code == job.LOCKED
+    return job.JobError(f"{failure} ({reading.WAIT_SECONDS} s)", job.LOCKED) if locked else failure
 
 
 def take_counts(connection: sqlite3.Connection, sections: dict[str, list[str]], doomed: int) -> Counts:
     """How the store is now: the row of [report], rows still dead, foreign-key violations, journal mode."""
-    counts = one_row(connection, sections["report"])
+    counts = reading.one_row(connection, sections["report"])
     counts["dead"] = doomed - counts["expired"] - counts["superseded"] - counts["chain"]
     with contextlib.suppress(sqlite3.OperationalError):  # another table's keys may be beyond checking
         (counts["violations"],) = connection.execute("SELECT count(*) FROM pragma_foreign_key_check").fetchone()
@@ -162,7 +144,7 @@ def make_forecast(connection: sqlite3.Connection, sections: dict[str, list[str]]
 
 
 def work(
-    connection: sqlite3.Connection, sections: dict[str, list[str]], watch: Watch, mode: str, state: str
+    connection: sqlite3.Connection, sections: dict[str, list[str]], watch: reading.Watch, mode: str, state: str
 ) -> job.Outcome:
     """List, ask the guard, delete and count. Raises JobError and sqlite3.Error."""
     clock = time.monotonic()
@@ -200,7 +182,7 @@ def work(
 
 def prune(arguments: argparse.Namespace) -> job.Outcome:
     """One run of the service: what a timer starts wants a new backup, and a person is told when there is none."""
-    watch = Watch(job.Stop(), time.monotonic() + arguments.deadline)
+    watch = reading.Watch(job.Stop(), time.monotonic() + arguments.deadline)
     objection = arguments.sets_record and gate.make_objection(arguments.sets_record, time.time())
     if objection and job.scheduled("prune", arguments.state):
         raise job.JobError(f"nothing deleted: {objection}. {gate.advice(arguments.sets_record)}", job.NO_BACKUP)
@@ -210,12 +192,12 @@ def prune(arguments: argparse.Namespace) -> job.Outcome:
     return outcome
 
 
-def prune_store(arguments: argparse.Namespace, watch: Watch) -> job.Outcome:
+def prune_store(arguments: argparse.Namespace, watch: reading.Watch) -> job.Outcome:
     """Open the store and do it. Raises JobError, sqlite3.Error, OSError."""
     sections = read_sections(arguments.sql, SECTIONS)
     mode = guard.read_mode(arguments.mode_file, time.time())
     try:
-        with contextlib.closing(store.connect(arguments.store, timeout=WAIT_SECONDS)) as connection:
+        with contextlib.closing(store.connect(arguments.store, timeout=reading.WAIT_SECONDS)) as connection:
             connection.set_progress_handler(watch, 10_000)
             if connection.execute("PRAGMA journal_mode").fetchone() == ("wal",):
                 # No sync while the lock is held. A power cut may bring rows back, which the next run deletes again.
@@ -228,16 +210,13 @@ def prune_store(arguments: argparse.Namespace, watch: Watch) -> job.Outcome:
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """Print what a run would do as JSON, from a store opened read-only: each doomed or kept row, or the counts."""
+    """Print what a run would do as JSON, from a store opened read-only: each doomed or kept row."""
     try:
         sections = read_sections(arguments.sql, SECTIONS)
         with contextlib.closing(store.connect(arguments.store, readonly=True)) as connection:
             connection.execute("PRAGMA query_only = OFF")  # it would forbid temporary tables too
             connection.text_factory = lambda text: text.decode(errors="backslashreplace")
-            facts = prepare(connection, sections)
-            if arguments.count:
-                print(json.dumps(make_forecast(connection, sections, facts["doomed"])))
-                return job.DONE
+            prepare(connection, sections)
             for name, reason, date, cause in connection.execute(
                 "SELECT doomed.id, doomed.reason, iif(dead.reason = 'expired', dead.expires_at, dead.since), dead.id"
                 " FROM doomed JOIN doomed AS dead ON dead.row = doomed.because ORDER BY doomed.n"
@@ -268,9 +247,8 @@ def main() -> int:
     parser.add_argument(
         "--list", action="store_true", help="delete nothing: print each doomed row, and each kept as doubtful, as JSON"
     )
-    parser.add_argument("--count", action="store_true", help="delete nothing: print the counts as JSON")
     arguments = parser.parse_args()
-    if arguments.list or arguments.count:
+    if arguments.list:
         return show(arguments)
     if arguments.state is None:
         parser.error("--state is needed")

@@ -9,9 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sqlite3
 import sys
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -19,12 +17,12 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import health
 import store
 
-import digest
 import job
 import note_month
-import prune
+import reading
 import reviewing
 import rows
+import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,13 +34,13 @@ LIMIT: Final = 20
 """Facts of one week."""
 
 
-def shown(fact: Mapping[str, Any]) -> dict[str, Any]:
+def kept(fact: Mapping[str, Any]) -> dict[str, Any]:
     """A fact of the queue as it is kept for the mail."""
     return {
         "id": store.printable(fact["id"], 100),
-        "subject": digest.shown(fact["subject"], 100),
-        "fact": digest.shown(fact["fact"], 500),
-        "source": digest.shown(fact["source"], 200),
+        "subject": shown.text(fact["subject"], 100),
+        "fact": shown.text(fact["fact"], 500),
+        "source": shown.text(fact["source"], 200),
         "class": fact["class"],
         "confirmed_at": store.printable(fact["confirmed_at"], 30),
         "age": fact["age"],
@@ -53,34 +51,28 @@ def line(queue: Mapping[str, Any], name: str) -> str:
     """What the journal gets: counts and ids."""
     if not queue["waiting"]:
         return f"none of {queue['live']} live facts waits for review"
-    names = ", ".join(map(digest.name_of, queue["facts"]))
+    names = ", ".join(map(shown.name, queue["facts"]))
     command = f"memops review{health.name_option(name)}"
     return f"{queue['waiting']} of {queue['live']} live facts wait for review ({command}); the next: {names}"
 
 
-def remind(arguments: argparse.Namespace) -> job.Outcome:
+def remind(arguments: argparse.Namespace, watch: reading.Watch) -> job.Outcome:
     """One run of the service. Raises JobError, sqlite3.Error, StoreError, OSError."""
-    watch = prune.Watch(job.Stop(), time.monotonic() + digest.DEADLINE)
-    try:
-        with digest.opened(arguments.store, watch) as connection:
-            queue = reviewing.queue(rows.Reader(connection), f"{arguments.sql}/review.sql", DAYS, LIMIT, unused=False)
-    except sqlite3.Error as error:
-        if watch.stop and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-            return job.Outcome("told to stop before its end", {}, "stopped")
-        raise
+    with reading.opened(arguments.store, watch) as connection:
+        queue = reviewing.queue(rows.Reader(connection), f"{arguments.sql}/review.sql", DAYS, LIMIT, unused=False)
     counts = {key: queue[key] for key in ("waiting", "live")}
     lines, noted = note_month.look(arguments.state, [(seen, place) for seen, place in arguments.notes])
     if noted:
         job.say(f"review: {note_month.line(noted)}")
-    kept = {
+    found = {
         "at": job.now(),
         "invocation": os.environ.get("INVOCATION_ID", ""),
         **counts,
-        "facts": [shown(fact) for fact in queue["facts"]],
+        "facts": [kept(fact) for fact in queue["facts"]],
         "notes": lines,
     }
     path = os.path.join(arguments.state, "review.json")
-    job.replace_file(path, json.dumps(kept, ensure_ascii=False) + "\n", 0o600)
+    job.replace_file(path, json.dumps(found, ensure_ascii=False) + "\n", 0o600)
     return job.Outcome(line(queue, arguments.name), counts | noted)
 
 
@@ -95,7 +87,7 @@ def main() -> int:
         "--notes", nargs=2, action="append", default=[], metavar=("SEEN", "PATH"), help="notes, once a month"
     )
     arguments = parser.parse_args()
-    return job.run("review", arguments.state, lambda: remind(arguments))
+    return job.run("review", arguments.state, lambda: reading.in_time(lambda watch: remind(arguments, watch)))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from store import CLASSES
 
-import prune
+import reading
 
 if TYPE_CHECKING:
     import sqlite3
@@ -30,7 +30,7 @@ def look(connection: sqlite3.Connection, sections: Sections, sources: Sources) -
 
     Where the store has no column ``origin``, a fact counts for the class of its own source.
     """
-    confirmed = prune.one_row(connection, sections["confirmed"])
+    confirmed = reading.one_row(connection, sections["confirmed"])
     classes = dict.fromkeys(CLASSES, 0)
     for source, origin, count in connection.execute(sections["origins"][0], {"all": 1}):
         classes[sources.class_of(source, origin)] += count
