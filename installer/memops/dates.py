@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
+from memops import health
 from memops.errors import UsageError
 from memops.store import moment_of, text_of
 
@@ -62,15 +63,11 @@ def shown(text: str, now: datetime | None = None) -> str:
     if moment is None:
         return text
     here = now or datetime.now().astimezone()
-    days = (moment - here) / timedelta(days=1)
-    if abs(days) < 2:
-        hours = round(abs(days) * 24)
-        span = f"{hours} hours"
-    else:
-        span = f"{abs(days):.0f} days"
+    seconds = round((moment - here).total_seconds())
+    span = health.span(seconds)
     local = moment.astimezone(here.tzinfo)
     there = "" if not local.utcoffset() else f", here {local:%Y-%m-%d %H:%M}"
-    return f"{text[:16]} UTC{there} ({f'in {span}' if days >= 0 else f'{span} ago'})"
+    return f"{text[:16]} UTC{there} ({f'in {span}' if seconds >= 0 else f'{span} ago'})"
 
 
 def _plus(moment: datetime, span: timedelta, typed: str) -> datetime:

@@ -85,7 +85,7 @@ def ask(store: Store, op: str, **arguments: Any) -> Any:
         answer = json.loads(ran.out)
     except ValueError:
         raise MemopsError(
-            f"{store.db} could not be opened as user {store.user}: {ran.said}",
+            f"The user {store.user} got no answer about {store.db}: {ran.said}",
             "If memops was updated since it was installed: sudo memops install",
         ) from None
     if "error" in answer:

@@ -88,7 +88,7 @@ class Desk:
         return {"facts": facts, "block": store.block(chosen), "left": len(found) - len(chosen), "ranked": ranked}
 
     def listed(self, which: str, subject: str | None, source_class: str | None, limit: int) -> dict[str, Any]:
-        """Facts of one sort, newest confirmation first; ``more`` says whether there are more than ``limit``."""
+        """Facts of one sort, in the order of LISTS; ``more`` says whether there are more than ``limit``."""
         if which == "unused":
             path = f"{self._sql}/review.sql"
             found: Iterable[rows.Fact] = reviewing.queue(self._reader, path, None, sys.maxsize, unused=True)["facts"]
