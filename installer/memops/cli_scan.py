@@ -25,12 +25,13 @@ def scan(
     db: Db = None,
     as_json: Json = False,
 ) -> None:
-    """Look for what looks like a credential, in every text of the store; says where and of what kind, never what.
+    """Say where in the store something looks like a credential.
 
-    Every table and every column with text or JSON is looked at, and so are the further SQLite files that are backed up
-    with the store (--with sqlite=PATH). Shapes are known, not meanings: keys of services, private keys, JSON web
-    tokens, passwords in addresses, values after words such as password or token, and long random words. A pass phrase
-    of plain words is not found. Facts that were stored with --allow-secret are left out.
+    Of what kind it is is said too, and never the text itself. Every table and every column with text or JSON is
+    looked at, and so are the further SQLite files that are backed up with the store (--with sqlite=PATH). Shapes
+    are known, not meanings: keys of services, private keys, JSON web tokens, passwords in addresses, values after
+    words such as password or token, and long random words. A pass phrase of plain words is not found. Facts that
+    were stored with --allow-secret are left out.
 
     Exit codes: 0 nothing was found, 7 something was, or not everything could be read.
 

@@ -35,7 +35,7 @@ def test_every_help_fits_80_columns_and_has_an_example() -> None:
         "Set up:": ["install", "render", "uninstall"],
         "See how it is:": ["check", "logs", "status"],
         "Facts:": ["confirm", "forget", "list", "recall", "remember", "replace", "show"],
-        "Review:": ["digest", "notes", "review"],
+        "Review:": ["digest", "notes", "review", "scan"],
         "Upkeep and backups:": ["backup", "drill", "prune", "restore", "sets"],
     }
     sections = re.split(r"^(?=\S.*:$)", ran.stdout.partition("Exit codes")[0], flags=re.MULTILINE)
