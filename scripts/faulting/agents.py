@@ -27,7 +27,7 @@ def connect(path: str) -> sqlite3.Connection:
     return connection
 
 
-def plain(name: str, path: str, end: float, size: int = 30, pause: float = 0.02) -> int:
+def plain(name: str, path: str, end: float, size: int = 30, pause: float = 0.1) -> int:
     """Add facts, replace some of its own, confirm some; returns how many transactions."""
     connection, last, number, chance = connect(path), "", 0, random.Random(name)  # noqa: S311
     while time.monotonic() < end:

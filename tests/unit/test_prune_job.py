@@ -279,6 +279,22 @@ def test_a_long_read_keeps_the_wal_and_the_record_says_how_much_waits(tmp_path: 
     assert run_service(path, sql).counts["wal_waiting"] == 0
 
 
+def test_a_large_wal_is_begun_anew_when_nobody_reads(tmp_path: Path, sql: Path, writer) -> None:
+    path = make_store(tmp_path / "memory.db", LIVE)
+    reader, agent = writer(path), writer(path)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM memory").fetchone()
+    while path.with_name("memory.db-wal").stat().st_size <= prune.LARGE_WAL:
+        agent.execute("UPDATE memory SET fact = hex(randomblob(3000))")
+    held = run_service(path, sql).counts
+    assert prune.LARGE_WAL < held["wal_waiting"] <= held["wal_bytes"]
+    reader.execute("COMMIT")
+    assert path.with_name("memory.db-wal").stat().st_size > prune.LARGE_WAL
+    after = run_service(path, sql).counts
+    assert (after["wal_bytes"], after["wal_waiting"]) == (0, 0)
+    assert agent.execute("SELECT count(*) FROM memory").fetchone() == (300,)
+
+
 def test_no_fact_is_told_and_ids_are_escaped(tmp_path: Path, sql: Path, lib: Path) -> None:
     rows = [*LIVE, Row("a\n\033[31m" + "x" * 99, expires_at=PAST), Row("old", "a\n\033[31m" + "x" * 99, None, NEW)]
     path = make_store(tmp_path / "memory.db", rows)
