@@ -51,16 +51,17 @@ CLASSES: Final = ("person", "agent", "tool", "web", "file", "others", "system", 
 """What a source can be; ``others`` is a chat of others."""
 
 SOURCES: Final = """\
-web: http://, https://, www., web, webpage, website, page, browser, fetched, crawled, search, url, wikipedia, article
+web: ://, www., .com, .org, .net, .io, .dev, web, webpage, website, page, pages, browser, fetch, fetched, crawled, search
+web: url, wikipedia, article, stack overflow, stackoverflow, rag, chunk, retrieved, retrieval, embedding
 others: slack, discord, telegram, whatsapp, irc, email, e-mail, mail, newsletter, issue, pull request, comment, thread
 others: channel, forum, group chat, meeting, transcript, tweet, reddit
 tool: tool, command, output, stdout, stderr, shell, api, mcp, log, logs, task, exit code, script, plugin
-file: file, document, pdf, readme, notes, repo, repository, commit, config, .md, .txt, .json, .toml, .yaml
+file: file, files, doc, docs, document, pdf, readme, notes, repo, repository, commit, config, .md, .txt, .json, .toml, .yaml
 file: ~/, ./, /etc/, /home/, /srv/, /var/, /usr/, /opt/, /tmp/, /root/
 system: system, cron, timer, import, imported, migration, migrated, restore, memops
-agent: agent, assistant, model, llm, ai, bot, inferred, inference, guess, guessed, summary, reflection, extracted
+agent: agent, subagent, agents, assistant, model, llm, ai, bot, inferred, inference, guess, guessed, summary, reflection, extracted
 agent: extraction, consolidated, deduced
-person: user, person, human, owner, me, i, my, said, told, asked, chat, conversation, message, dm, call, phone
+person: user, person, human, owner, me, said, told, asked, chat, conversation, message, dm, call, phone
 person: in person, interview, terminal, typed
 """
 """The rules where there is no SOURCES_FILE: a class and its words a line; the first line that fits decides."""
@@ -180,6 +181,10 @@ def moment_of(text: object) -> datetime | None:
 
 
 _DIGITS: Final = re.compile(r"[0-9]+")
+_HUMP: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+MOST: Final = 4000
+"""Characters of a source that the rules look at."""
 
 
 class Sources:
@@ -214,12 +219,24 @@ class Sources:
             if len(self._known) > 10_000:
                 self._known.clear()
             # Sources that differ by a date or a number only are one to rules without digits.
-            text = source[:1000] if self._digits else _DIGITS.sub("0", source[:1000])
+            text = _plain_words(source[:MOST])
+            text = text if self._digits else _DIGITS.sub("0", text)
             found = self._known.get(text)
             if found is None:
                 found = next((name for name, words in self._rules if words.search(text)), "unknown")
+                if found == "person" and len(source) > MOST:  # what was not read may say otherwise
+                    found = "unknown"
             self._known[text] = self._known[source] = found
         return found
+
+
+def _plain_words(source: str) -> str:
+    """A source with its words apart: ``web_search`` and ``WebFetch`` are of the web, in whatever width they are written."""
+    if not source.isascii():
+        import unicodedata
+
+        source = unicodedata.normalize("NFKC", source)
+    return _HUMP.sub(" ", source.replace("_", " "))
 
 
 def _whole(word: str) -> str:
@@ -337,6 +354,7 @@ _REFERENCE: Final = re.compile(
 _AMOUNT: Final = re.compile(r"\s*-?(?:char|digit|letter|long|bit|byte|word|symbol|minute|hour|day|week|Zeichen|carac)")
 _RUN: Final = re.compile(r"[A-Za-z0-9+/_=-]{20,}")
 _PIECE: Final = re.compile(r"[A-Za-z0-9]{20,}")
+_MORE: Final = r"(?:[^\s,;\"'`]|[,;](?=\w))"
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]{20,}={0,2}")
 _HEX: Final = re.compile(r"[0-9a-fA-F]+")
 
@@ -348,7 +366,7 @@ def _patterns() -> dict[str, re.Pattern[str]]:
     name = rf"(?:(?P<password>{'|'.join(OPENERS)})|(?P<token>{'|'.join(TOKENS)})|(?<=[_-])key)s?"
     where = r"(?:\s(?:for|of|on|to|at|für|von|auf|de|du|para|del)\s[\w.@/-]{1,40}){0,2}"
     sign = r"(?P<sign>\s{0,3}(?::=|=>|[:=\uff1a]|\b(?:is|was|ist|lautet|est|es|är|to)\b)\s{0,3}|\s|(?<=[\"'>])\s?,\s?)"
-    value = r"\\?\"[^\"\n]{1,400}\"|'[^'\n]{1,400}'|`[^`\n]{1,400}`|[^\s,;\"'`](?:[^\s,;\"'`]|[,;](?=\w))*"
+    value = rf"\\?\"[^\"\n]{{1,4000}}\"|'[^'\n]{{1,4000}}'|`[^`\n]{{1,4000}}`|[^\s,;\"'`]{_MORE}{{0,400}}"
     return {
         "pem": re.compile(
             r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----).*?"
@@ -361,6 +379,7 @@ def _patterns() -> dict[str, re.Pattern[str]]:
         "header": re.compile(r"\b(authorization\W{1,4})?((?:bearer|basic) )([A-Za-z0-9._~+/=-]{12,})", re.IGNORECASE),
         "key": re.compile(rf"{_WORD_START}(?:{keys})", re.ASCII),
         "named": re.compile(rf"(?P<name>{name})\\?[\"'`]?{where}{sign}(?P<value>{value})", re.IGNORECASE),
+        "more": re.compile(rf"{_MORE}*"),
         "public": re.compile("|".join(PUBLIC)),
     }
 
@@ -421,17 +440,24 @@ class _Screening:
             if _opens(match, text[match.end() : match.end() + 12]):
                 shown += text[done : match.start("value")], HIDDEN
                 done = match.end()
+                if match["value"][-1] not in "\"'`" and (more := _patterns()["more"].match(text, done)):
+                    done = more.end()
                 self.kinds.append("password" if match["password"] else "secret value")
             # "secret access key: …" has one name behind the other.
             match = pattern.search(text, max(done, match.end("name")))
         return "".join([*shown, text[done:]])
 
     def _random(self, text: str) -> str:
-        places = [match.span() for match in _PLACE.finditer(text)]
+        places = _PLACE.finditer(text)
+        place = next(places, None)
 
         def run(match: re.Match[str]) -> str:
+            nonlocal place
             word, at = match[0], match.start()
-            if not any(map(_looks_random, _PIECE.findall(word))) or any(start <= at < end for start, end in places):
+            while place is not None and place.end() <= at:
+                place = next(places, None)
+            inside = place is not None and place.start() <= at
+            if inside or not any(map(_looks_random, _PIECE.findall(word))):
                 return word
             if _patterns()["public"].match(word) or _SHOWN_BEFORE.search(text, max(0, at - 60), at):
                 return word
@@ -593,12 +619,22 @@ def remember(
     if "origin" in columns and not by_person:
         row["origin"] = origin
     names = ", ".join(row)
-    connection.execute(f"INSERT INTO memory ({names}) VALUES ({', '.join('?' * len(row))})", tuple(row.values()))
+    added = connection.execute(
+        f"INSERT INTO memory ({names}) VALUES ({', '.join('?' * len(row))})", tuple(row.values())
+    )
+    require_done(added)
     if replaces is not None:
-        connection.execute("UPDATE memory SET superseded_by = ? WHERE id = ?", (new, replaces))
+        pointed = connection.execute("UPDATE memory SET superseded_by = ? WHERE id = ?", (new, replaces))
+        require_done(pointed)
         if "origin" in columns and by_person:  # which a trigger may have set
             connection.execute("UPDATE memory SET origin = NULL WHERE id = ?", (new,))
     return new
+
+
+def require_done(cursor: sqlite3.Cursor) -> None:
+    """Raise Refused unless the statement changed a row: a trigger of the store can ignore it without an error."""
+    if cursor.rowcount != 1:
+        raise Refused("a trigger of the store ignores that change", "Look at it: sqlite3 STORE .schema")
 
 
 def require_end(expires_at: str | None) -> str | None:
@@ -697,13 +733,20 @@ class Fact(NamedTuple):
         confirmed = moment_of(self.confirmed_at)
         days = None if confirmed is None else ((now or datetime.now(UTC)) - confirmed).days
         when = "confirmed at no known date" if days is None else f"confirmed {self.confirmed_at[:10]}, {_days(days)}"
-        source = printable(self.source, LONGEST["source"])
-        ends = f"; until {self.expires_at[:16]} UTC" if self.expires_at else ""
+        ends = "" if self.expires_at is None else "; until no known date"
+        if moment_of(self.expires_at):
+            ends = f"; until {str(self.expires_at)[:16]} UTC"
         mark = "" if self.kind == "person" else f"; not from a person: {self.kind}"
         if mark and self.origin is not None:
-            mark = f"; first from: {printable(self.origin, LONGEST['source'])}{mark}"
-        said = f"[{printable(self.subject, 200)}] {printable(self.fact, LONGEST['fact'])}"
-        return f"- {said} ({when}{ends}; source: {source}{mark})"
+            mark = f"; first from {_quoted(self.origin, LONGEST['source'])}{mark}"
+        source = _quoted(self.source, LONGEST["source"])
+        said = f"{_quoted(self.subject, LONGEST['subject'])}: {_quoted(self.fact, LONGEST['fact'])}"
+        return f"- {said} ({when}{ends}; source {source}{mark})"
+
+
+def _quoted(text: str, limit: int) -> str:
+    """A text that cannot end before its closing quote, so that what it says of itself is not taken for ours."""
+    return '"' + printable(text, limit).replace('"', '\\"') + '"'
 
 
 def _days(days: int) -> str:
@@ -771,9 +814,12 @@ class Memory:
         replaces: the id of the live fact that it corrects. allow_secret: also what looks like a credential, because a
         person says that it opens nothing. Raises Refused for what is no fact or holds a credential (see its ``hint``).
         """
-        end = datetime.now(UTC) + until if isinstance(until, timedelta) else until
-        with writing(self.connection):
+        try:
+            end = datetime.now(UTC) + until if isinstance(until, timedelta) else until
             expires_at = None if end is None else text_of(end)
+        except (OverflowError, AttributeError):
+            raise Refused(f"{until!r} is no time that can be stored", "Give a datetime, a timedelta or None") from None
+        with writing(self.connection):
             return remember(self.connection, subject, fact, source, expires_at, replaces, allow_secret=allow_secret)
 
     def recall(
@@ -818,12 +864,14 @@ def mark_used(connection: sqlite3.Connection, ids: Sequence[str], timeout: float
 
     A day is exact enough for facts that nobody used for months, and spares most of the writing.
     """
-    if "last_used_at" not in columns_of(connection):
-        return True
+    if connection.in_transaction:  # the caller's; a touch is no part of it
+        return False
     try:
+        connection.execute("PRAGMA busy_timeout = 0")
+        if "last_used_at" not in columns_of(connection):
+            return True
         # Without a sync in WAL mode: after a power cut a fact merely looks unused.
         connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA busy_timeout = 0")
         with writing(connection):
             connection.executemany(
                 "UPDATE memory SET last_used_at = datetime('now') WHERE id = ?"
@@ -873,7 +921,14 @@ def find(
 
     ranked: by the full-text index, which is there. view: what ``view_of`` says.
     """
-    found = _find(connection, query, subject, limit, ranked=ranked, view=view)
+    try:
+        found = _find(connection, query, subject, limit, ranked=ranked, view=view)
+    except sqlite3.OperationalError as error:
+        if "decode" not in str(error):
+            raise
+        # One row that is not UTF-8 must not keep the others from being found.
+        connection.text_factory = lambda text: text.decode(errors="backslashreplace")
+        found = _find(connection, query, subject, limit, ranked=ranked, view=view)
     if "origin" in view:
         return [Fact._make((*row, sources.class_of(row[3], row[6]))) for row in found]
     first = origins(connection, [row[0] for row in found])
@@ -884,9 +939,10 @@ def _find(
     connection: sqlite3.Connection, query: str, subject: str | None, limit: int, *, ranked: bool, view: frozenset[str]
 ) -> list[Any]:
     shown = f"{_SHOWN}, l.origin" if "origin" in view else f"{_SHOWN}, NULL"
-    words = list(dict.fromkeys(re.findall(r"\w+", query)))[:50]
+    query = query[:10_000]  # a whole page of a user's is no question
+    words = list(dict.fromkeys(word[:100] for word in re.findall(r"\w+", query)))[:50]
     if not words and query.strip():
-        words = [query.strip()]
+        words = [query.strip()[:100]]
         ranked = False
     if not words:
         return _latest(connection, subject, limit, shown, hint="hint" in view)

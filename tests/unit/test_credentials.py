@@ -97,6 +97,16 @@ def test_random_words_are_found() -> None:
 def test_it_takes_no_long_time_for_any_text() -> None:
     for piece in ("password", "a-", "eyJ", "-----BEGIN ", "sk-", "x://", ":", "password is ", "Bearer ", "aB3"):
         mask(piece * 20_000)
+    # Names whose value is none each time, up to the end of the text.
+    for piece in ("token=$", "password:$", 'secret="', "token is ", "key=x-", f"{RANDOM} http://a/", f"/{RANDOM}"):
+        mask(piece * 4_000)
+
+
+def test_a_value_is_masked_to_its_end() -> None:
+    for length in (300, 399, 401, 1000, 5000, 50_000):
+        value = "x1,y;" * (length // 5) + "end"
+        assert mask(f"password={value} and more") == "password=[masked] and more"
+    assert mask(f'password="{"a b " * 900}" and more') == "password=[masked] and more"
 
 
 def test_rates() -> None:
