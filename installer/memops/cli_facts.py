@@ -33,6 +33,10 @@ AllowSecret = Annotated[
     typer.Option(metavar="REASON", help="Why what looks like a credential opens nothing, and may be stored."),
 ]
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="As list and recall --json show them.")]
+WithSets = Annotated[
+    bool, typer.Option("--sets", help="When erasing: remove the sets that hold it, once a new one is made.")
+]
+Pinned = Annotated[bool, typer.Option("--pinned", help="With --sets: also those that are pinned.")]
 
 KINDS = {"travel": "7d", "status": "7d", "version": "90d", "project": "90d", "preference": None, "convention": None}
 """How long a fact of a kind is mostly true; None: it has no end and is reviewed."""
@@ -96,7 +100,7 @@ def remember(
         expires_at=ends.get("expires_at"),
         replaces=replaces,
         allow_secret=allow_secret,
-        **_who(as_json=as_json),
+        **_who(store, as_json=as_json),
     )
     if as_json:
         print_json(store, fact=made)
@@ -246,7 +250,7 @@ def confirm(
 
     store = facts.chosen(name, db)
     given = [{"id": each, "verdict": "confirm", **_end(for_, until, None)} for each in dict.fromkeys(ids)]
-    done = facts.ask(store, "apply", given=given, **_who(as_json=as_json))
+    done = facts.ask(store, "apply", given=given, **_who(store, as_json=as_json))
     if as_json:
         print_json(store, done=done)
         return
@@ -256,11 +260,18 @@ def confirm(
 
 def replace(
     wanted: Annotated[str, typer.Argument(metavar="ID", help="The live fact that is not true any more.")],
-    fact: Annotated[str, typer.Argument(metavar="FACT", help="What is true now.")],
-    source: Source,
+    fact: Annotated[str | None, typer.Argument(metavar="FACT", help="What is true now.", show_default=False)] = None,
+    source: Annotated[str | None, typer.Option(metavar="WHERE", help="Where it is from: 'chat 2026-08-08'.")] = None,
     for_: For = None,
     until: Until = None,
     allow_secret: AllowSecret = None,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Keep the fact; what looks like a credential becomes […], everywhere.")
+    ] = False,
+    with_sets: WithSets = False,
+    pinned: Pinned = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --redact: say where it is, change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --redact: do not ask.")] = False,
     name: Name = None,
     db: Db = None,
     as_json: Json = False,
@@ -269,17 +280,31 @@ def replace(
 
     The old one is kept behind it. The new one ends when the old one did, unless --for or --until say otherwise.
 
-    \b
-    Example:
-      memops replace m_0maf28d10a 'Uses Zed' --source 'chat 2026-12-01'
-    """
-    from memops import fact_text, facts
+    With --redact no new fact is needed: the value that looks like a credential is erased as memops forget --erase
+    does it, with the same proof and exit code 7, and the fact stays with its dates.
 
+    \b
+    Examples:
+      memops replace m_0maf28d10a 'Uses Zed' --source 'chat 2026-12-01'
+      sudo memops replace m_0maf28d10a --redact --sets
+    """
+    from memops import cli_erase, erasing, fact_text, facts
+    from memops.errors import UsageError
+
+    if redact == (fact is not None) or redact == (source is not None) or (not redact and (yes or dry_run or with_sets)):
+        raise UsageError(
+            "Say what is true now, and where it is from; or --redact without both.",
+            "Type for example: memops replace ID 'Uses Zed' --source 'chat 2026-12-01'",
+        )
     store = facts.chosen(name, db)
+    if redact:
+        meant = erasing.Wanted(redact=wanted, sets=with_sets, pinned=pinned)
+        cli_erase.erase(store, meant, dry_run=dry_run, yes=yes, as_json=as_json, from_input=False)
+        return
     verdict = {"id": wanted, "verdict": "replace", "fact": fact, "source": source, **_end(for_, until, None)}
     if allow_secret is not None:
         verdict["allow_secret"] = allow_secret
-    (done,) = facts.ask(store, "apply", given=[verdict], **_who(as_json=as_json))
+    (done,) = facts.ask(store, "apply", given=[verdict], **_who(store, as_json=as_json))
     if as_json:
         print_json(store, done=done)
         return
@@ -301,6 +326,13 @@ def forget(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and delete nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     no_backup: Annotated[bool, typer.Option("--no-backup", help="As root: take no set before several go.")] = False,
+    erase: Annotated[bool, typer.Option("--erase", help="Out of every file, and prove it; see below.")] = False,
+    matching: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="With --erase: all that has these exact words; - reads standard input."),
+    ] = None,
+    with_sets: WithSets = False,
+    pinned: Pinned = False,
     name: Name = None,
     db: Db = None,
     as_json: Json = False,
@@ -310,16 +342,30 @@ def forget(
     A correction that goes must not bring the old fact back. Backups keep them until they rotate. When several go, root
     takes a set first; the store's user cannot, and is told how old the newest one is.
 
+    With --erase the words go out of all files, and no set is taken first: every place is named, rows, change logs,
+    indexes and records are rid of them, the databases written anew with the agent stopped (--agent-unit), with --sets
+    the sets that hold them removed once there is a new one, and every byte is looked at again. Exit codes: 0 gone, 7
+    something is left, which is listed. Give the words by standard input: a command line is seen by others, and sudo
+    logs it.
+
     \b
     Examples:
       memops forget m_0maf28d10a
       memops forget m_0maf28d10a --only
       memops forget --subject availability --dry-run
+      sudo memops forget --erase --matching - --sets
     """
-    from memops import facts, forgetting
+    from memops import cli_erase, erasing, facts, forgetting
     from memops.errors import UsageError
 
     everything = subject is not None or user is not None
+    cli_erase.require_fitting(ids, matching, erase=erase, other=only or everything, sets=with_sets or pinned)
+    if erase:
+        text = cli_erase.text_of(matching)
+        meant = erasing.Wanted(tuple(dict.fromkeys(ids or ())), text, sets=with_sets, pinned=pinned)
+        chosen = facts.chosen(name, db)
+        cli_erase.erase(chosen, meant, dry_run=dry_run, yes=yes, as_json=as_json, from_input=matching == "-")
+        return
     if bool(ids) == everything:
         raise UsageError(
             "Name facts by their ids, or all by --subject or --user.", "Type for example: memops forget m_0maf28d10a"
@@ -339,7 +385,7 @@ def forget(
     if dry_run:
         return
     _agree(store, going["count"], yes=yes, no_backup=no_backup)
-    done = forgetting.carry_out(store, wanted, going, **_who(as_json=as_json))
+    done = forgetting.carry_out(store, wanted, going, **_who(store, as_json=as_json))
     if as_json:
         print_json(store, **done)
     else:
@@ -354,18 +400,18 @@ def _agree(store: Store, count: int, *, yes: bool, no_backup: bool) -> None:
     if count > 1 and not safety.is_root():
         report.say(safety.newest(store))
     if count and not yes:
-        if not sys.stdin.isatty():
+        if not (sys.stdin and sys.stdin.isatty()):
             raise UsageError("Nobody is there to agree to that.", "If it is right, add --yes.")
         typer.confirm("Delete them?" if count > 1 else "Delete it?", abort=True, err=True)
     if count > 1 and safety.is_root() and not no_backup:
         report.say(safety.first(store, "deleted", report.say, cli_backups.progress()))
 
 
-def _who(*, as_json: bool) -> dict[str, Any]:
+def _who(store: Store, *, as_json: bool) -> dict[str, Any]:
     """Who says so, and whether that is a person at a terminal."""
     from memops import facts
 
-    return {"by": facts.person(), "terminal": sys.stdin.isatty() and sys.stdout.isatty() and not as_json}
+    return {"by": facts.person(), "terminal": facts.is_person(store) and not as_json}
 
 
 def _end(for_: str | None, until: str | None, kind: str | None) -> dict[str, str | None]:

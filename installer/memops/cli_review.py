@@ -80,7 +80,7 @@ def review(
         return
     if dry_run:
         raise UsageError("--dry-run is for --apply.", "See the queue without deciding: memops review --json")
-    if not as_json and not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not as_json and not facts.at_terminal():
         raise UsageError(
             "A review is for a person at a terminal.", "Elsewhere use memops review --json, and then --apply FILE."
         )
@@ -106,7 +106,9 @@ def _sit(store: Store, queue: dict[str, Any], limit: int) -> None:
     interrupted = False
     with terminal.Terminal() as screen:
         ask = functools.partial(facts.ask, store)
-        one = sitting.Sitting(screen, ask, facts.person(), time.strftime("%Y-%m-%d"), sitting.coloured)
+        one = sitting.Sitting(
+            screen, ask, facts.person(), time.strftime("%Y-%m-%d"), sitting.coloured, is_person=facts.is_person(store)
+        )
         try:
             one.run(queue)
         except KeyboardInterrupt:

@@ -14,10 +14,23 @@ from memops.store import moment_of, text_of
 
 _UNITS = {"h": 1 / 24, "hour": 1 / 24, "d": 1, "day": 1, "w": 7, "week": 7, "month": 30, "y": 365, "year": 365}
 _LENGTH = re.compile(rf"([0-9]{{1,5}}) ?({'|'.join(_UNITS)})s?", re.IGNORECASE)
+_NAMES = (
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+)
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_WRITTEN = re.compile(r"([0-9]{1,2})\.? ([a-z]{3})[a-z]*\.?(?:,? ([0-9]{4}))?")
-_WRITTEN_US = re.compile(r"([a-z]{3})[a-z]*\.? ([0-9]{1,2})(?:,? ([0-9]{4}))?")
+_WRITTEN = re.compile(r"([0-9]{1,2})\.? ([a-z]{3,9})\.?(?:,? ([0-9]{4}))?")
+_WRITTEN_US = re.compile(r"([a-z]{3,9})\.? ([0-9]{1,2})(?:,? ([0-9]{4}))?")
 _DOTTED = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})\.([0-9]{4})")
 _FORMS = "Type for example 2027-01-31, '2027-01-31 18:00', 'tomorrow', 'friday', '31 jan 2027', or never."
 
@@ -43,10 +56,10 @@ def until(text: str, now: datetime | None = None) -> str | None:
     here = now or datetime.now().astimezone()
     if text.strip().lower() in ("never", "none", "no end"):
         return None
-    end = _parse(text, here, end_of_day=True)
-    if end <= here:
-        raise UsageError(f"{text!r} is over: {shown(text_of(end), here)}.", "Give a time to come, or never.")
-    return text_of(end)
+    end = _stored(_parse(text, here, end_of_day=True), text)
+    if end <= text_of(here):
+        raise UsageError(f"{text!r} is over: {shown(end, now)}.", "Give a time to come, or never.")
+    return end
 
 
 def since(text: str, now: datetime | None = None) -> str:
@@ -54,7 +67,7 @@ def since(text: str, now: datetime | None = None) -> str:
     here = now or datetime.now().astimezone()
     if _LENGTH.fullmatch(text.strip()):
         return text_of(_plus(here, -length(text), text))
-    return text_of(_parse(text, here, end_of_day=False))
+    return _stored(_parse(text, here, end_of_day=False), text)
 
 
 def shown(text: str, now: datetime | None = None) -> str:
@@ -65,9 +78,16 @@ def shown(text: str, now: datetime | None = None) -> str:
     here = now or datetime.now().astimezone()
     seconds = round((moment - here).total_seconds())
     span = health.span(seconds)
-    local = moment.astimezone(here.tzinfo)
+    local = moment.astimezone(now.tzinfo if now else None)  # with the offset of that day, not of today
     there = "" if not local.utcoffset() else f", here {local:%Y-%m-%d %H:%M}"
     return f"{text[:16]} UTC{there} ({f'in {span}' if seconds >= 0 else f'{span} ago'})"
+
+
+def _stored(moment: datetime, typed: str) -> str:
+    try:
+        return text_of(moment)
+    except OverflowError:
+        raise UsageError(f"{typed!r} is too far away for a date.", "Type never for no end.") from None
 
 
 def _plus(moment: datetime, span: timedelta, typed: str) -> datetime:
@@ -89,7 +109,7 @@ def _parse(text: str, here: datetime, *, end_of_day: bool) -> datetime:
             )
         except ValueError:
             raise UsageError(f"{text!r} is not a date that there is.", _FORMS) from None
-        return _local(moment, here)
+        return _local(moment, here, text)
     raise UsageError(f"{text!r} is not a date that can be read in one way only.", _FORMS)
 
 
@@ -112,11 +132,12 @@ def _day(words: str, here: datetime) -> datetime | None:
     number, month, year = match.groups() if match else (None, None, None)
     if match is None and (match := _WRITTEN_US.fullmatch(words)):
         month, number, year = match.groups()
-    if month in _MONTHS and number is not None:
-        found = _made(words, int(year or here.year), _MONTHS.index(month) + 1, int(number), here)
+    which = next((at for at, name in enumerate(_NAMES, 1) if month and name.startswith(month)), None)
+    if which is not None and number is not None:
+        found = _made(words, int(year or here.year), which, int(number), here)
         # Without a year the next such day is meant.
         later = found.date() >= here.date() or year is not None
-        return found if later else _made(words, here.year + 1, _MONTHS.index(month) + 1, int(number), here)
+        return found if later else _made(words, here.year + 1, which, int(number), here)
     return None
 
 
@@ -132,8 +153,19 @@ def _local_day(today: datetime, days: int, here: datetime) -> datetime:
     return _local(datetime(day.year, day.month, day.day), here)
 
 
-def _local(moment: datetime, here: datetime) -> datetime:
-    """A moment without a zone is of this machine's, or of the test's."""
+def _local(moment: datetime, here: datetime, typed: str = "") -> datetime:
+    """A moment without a zone is of this machine's, or of the test's. Raises UsageError for a time ``typed`` that a
+    change of the clocks leaves out, or makes come twice."""
     if moment.tzinfo is not None:
         return moment
-    return moment.replace(tzinfo=here.tzinfo) if here.tzinfo is UTC else moment.astimezone()
+    if here.tzinfo is UTC:
+        return moment.replace(tzinfo=UTC)
+    try:
+        first, second = (moment.replace(fold=fold).astimezone() for fold in (0, 1))
+    except (OverflowError, ValueError):
+        raise UsageError(f"{typed or moment} is too far away for a date.", "Type never for no end.") from None
+    if typed and first.utcoffset() != second.utcoffset():
+        raise UsageError(
+            f"{typed!r} falls into a change of the clocks here.", "Give it in UTC: '2027-03-14 02:30 UTC'."
+        )
+    return first

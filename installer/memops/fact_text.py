@@ -91,7 +91,7 @@ def table(facts: Sequence[Fact], room: int) -> list[str]:
         return []
     rows = [
         (
-            printable(fact["id"], 30),
+            printable(fact["id"], 64),
             state(fact),
             days(fact["age"]),
             days(_age(fact["last_used_at"])) if fact["last_used_at"] else "-",

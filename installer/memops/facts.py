@@ -5,10 +5,10 @@ Root never opens a store: its request goes to desk.py in a unit of the owner's. 
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import pwd
+import sys
 from typing import TYPE_CHECKING, Any
 
 from memops import host, owner, settings
@@ -58,7 +58,29 @@ def uid(store: Store) -> int | None:
 
 def person() -> str:
     """Who types this: the login behind sudo, or the user."""
-    return os.environ.get("SUDO_USER") or getpass.getuser()
+    if os.geteuid() == 0 and (login := os.environ.get("SUDO_USER")):
+        return login
+    return _user()
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def at_terminal() -> bool:
+    """Whether a person is there to be asked."""
+    streams = (sys.stdin, sys.stdout)
+    return all(stream is not None and stream.isatty() for stream in streams)
+
+
+def is_person(store: Store) -> bool:
+    """Whether it is a person who types at a terminal, and surely not the store's agent, which can open one, too."""
+    behind = os.environ.get("SUDO_UID", "")
+    agents = behind.isdigit() and int(behind) == uid(store)
+    return os.geteuid() == 0 and not agents and at_terminal()
 
 
 def ask(store: Store, op: str, **arguments: Any) -> Any:
@@ -78,7 +100,7 @@ def ask(store: Store, op: str, **arguments: Any) -> Any:
         ran = host.ask(*words, "--store", store.db, *paths, stdin=request, timeout=TIMEOUT)
     else:
         raise NotPermitted(
-            f"The facts of this store are the user {store.user}'s, and you are {getpass.getuser()}.",
+            f"The facts of this store are the user {store.user}'s, and you are {_user()}.",
             "Type it again with sudo in front.",
         )
     try:

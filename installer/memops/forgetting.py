@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from memops import fact_text, facts
+from memops.errors import Refused
 from memops.report import colour
 from memops.store import printable
 
@@ -30,17 +31,18 @@ class Wanted:
 
 
 def going(store: Store, wanted: Wanted) -> dict[str, Any]:
-    """What would go: ``count``, ``going`` (the first facts) and ``back`` (facts that would live again)."""
+    """What would go: ``count``, ``going`` (the first facts), ``back`` (facts that would live again) and a
+    ``token`` of all of it. Raises Refused where there is none."""
     found: dict[str, Any] = facts.ask(
         store, "going", ids=wanted.ids, only=wanted.only, subject=wanted.subject, user=wanted.user
     )
+    if not found["count"]:
+        raise Refused("There is no such fact.", "See what there is: memops list all")
     return found
 
 
 def describe(found: dict[str, Any], *, only: bool) -> list[str]:
     """That, for a person."""
-    if not found["count"]:
-        return ["There is no such fact."]
     room = fact_text.width()
     alone = " and nothing else" if only else ", with all that it replaced" if found["count"] > 1 else ""
     lines = [colour(f"{found['count']:,} would go{alone}:", "bold", sys.stdout), *fact_text.table(found["going"], room)]
@@ -58,8 +60,8 @@ def describe(found: dict[str, Any], *, only: bool) -> list[str]:
 def carry_out(store: Store, wanted: Wanted, found: dict[str, Any], *, by: str, terminal: bool) -> dict[str, Any]:
     """Delete it: ``count`` and, of single facts, the ids ``gone`` and ``back``. Raises MemopsError."""
     if wanted.everything:
-        count = facts.ask(store, "forget_all", subject=wanted.subject, user=wanted.user, by=by, terminal=terminal)
-        return {"count": count}
-    seen = {fact["id"]: fact["seen"] for fact in found["going"] if fact["id"] in wanted.ids}
-    done = facts.ask(store, "forget", ids=wanted.ids, only=wanted.only, seen=seen, by=by, terminal=terminal)
+        every = {"subject": wanted.subject, "user": wanted.user}
+        done: dict[str, Any] = facts.ask(store, "forget_all", **every, token=found["token"], by=by, terminal=terminal)
+        return done
+    done = facts.ask(store, "forget", ids=wanted.ids, only=wanted.only, token=found["token"], by=by, terminal=terminal)
     return {"count": len(done["gone"]), **done}

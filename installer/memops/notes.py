@@ -73,6 +73,8 @@ class Place:
 def place(typed: str) -> Place:
     """Look at a path, which is no link itself. Raises UsageError and NotPermitted."""
     shown = printable(typed, 300)
+    if not typed:
+        raise UsageError("The path is empty.", "Name a file of notes, or a directory.")
     try:
         # Only the last of its names may be no link; of a name that ends in ".." there is none to look at.
         whole = Path(typed).absolute()

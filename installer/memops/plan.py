@@ -239,6 +239,8 @@ def _writes(files: Mapping[str, File], seen: Observed) -> list[WriteFile | Remov
 
 FULL_TEXT_COST = "two fifths more on the disk, up to a millisecond more a write"
 
+ORIGIN_TRIGGERS = ("memory_origin", "memory_origin_at_once", "memory_origin_late")
+
 _INDEX = {
     "memory_confirmed": "an index on confirmed_at of live facts",
     "memory_confirmed_odd": "an index on confirmed_at where it is no date",
@@ -263,9 +265,10 @@ def _store_steps(facts: Facts) -> list[Step]:
             add = sql("index", store, name=name, column=column)
             what = f"an index on {column}" if column else _INDEX[name]
             steps.append(ChangeSchema(store, what, add, f'DROP INDEX "{name}"', asks=asks))
-    if found["own"] and "memory_origin" not in found["triggers"]:
-        what = "the trigger that keeps where a corrected fact came from"
-        steps.append(ChangeSchema(store, what, sql("origin", store), 'DROP TRIGGER "memory_origin"', asks=asks))
+    if found["own"] and (lacking := [name for name in ORIGIN_TRIGGERS if name not in found["triggers"]]):
+        what = "the triggers that keep where a corrected fact came from"
+        drop = "; ".join(f'DROP TRIGGER "{name}"' for name in lacking)
+        steps.append(ChangeSchema(store, what, sql("origin", store), drop, asks=asks))
     if store.full_text and found["full_text"] != "whole":
         add, drop = sql("full_text", store), sql("full_text_drop", store)
         steps.append(ChangeSchema(store, f"a full-text index ({FULL_TEXT_COST})", add, drop))

@@ -39,10 +39,20 @@ class Sitting:
     """One sitting over one queue."""
 
     def __init__(
-        self, screen: Screen, ask: Callable[..., Any], by: str, today: str, tint: Callable[[str, str], str]
+        self,
+        screen: Screen,
+        ask: Callable[..., Any],
+        by: str,
+        today: str,
+        tint: Callable[[str, str], str],
+        *,
+        is_person: bool,
     ) -> None:
-        """``ask``: facts.ask for the store. ``by``: who sits here. ``today``: its date. ``tint``: text → coloured."""
+        """``ask``: facts.ask for the store. ``by``: who sits here. ``today``: its date. ``tint``: text → coloured.
+        ``is_person``: it is surely not the store's agent, whose words would inherit the origin of what they replace.
+        """
         self._screen, self._ask, self._by, self._today, self._tint = screen, ask, by, today, tint
+        self._is_person = is_person
         self.tally = review.Tally()
 
     def run(self, queue: Mapping[str, Any]) -> None:
@@ -91,7 +101,7 @@ class Sitting:
     def _carry_out(self, fact: Mapping[str, Any], verdict: Mapping[str, Any]) -> None:
         given = {"id": fact["id"], "seen": fact["seen"], **verdict}
         with self._screen.held():  # what is done is counted
-            (done,) = self._ask("apply", given=[given], by=self._by, terminal=True)
+            (done,) = self._ask("apply", given=[given], by=self._by, terminal=self._is_person)
             self.tally.add(done["verdict"])
         self._screen.say(f"  {self._tint(review.outcome(done), 'green')}")
 
@@ -158,7 +168,7 @@ class Sitting:
                 self._screen.say(f"    and {more:,} more")
         what = f"all {found['count']:,}" if behind else "it"
         sure = self._yes(f"  Delete {what} for good? y/n ")
-        return {"verdict": "forget"} if sure else None
+        return {"verdict": "forget", "going": found["token"]} if sure else None
 
     def _yes(self, prompt: str) -> bool:
         return self._screen.key(prompt) == "y"

@@ -51,16 +51,16 @@ CLASSES: Final = ("person", "agent", "tool", "web", "file", "others", "system", 
 """What a source can be; ``others`` is a chat of others."""
 
 SOURCES: Final = """\
-web: ://, www., .com, .org, .net, .io, .dev, web, webpage, website, page, pages, browser, fetch, fetched, crawled, search
-web: url, wikipedia, article, stack overflow, stackoverflow, rag, chunk, retrieved, retrieval, embedding
+web: ://, www., .com, .org, .net, .io, .dev, web, webpage, website, page, pages, browser, fetch, fetched, crawled
+web: search, url, wikipedia, article, stack overflow, stackoverflow, rag, chunk, retrieved, retrieval, embedding
 others: slack, discord, telegram, whatsapp, irc, email, e-mail, mail, newsletter, issue, pull request, comment, thread
 others: channel, forum, group chat, meeting, transcript, tweet, reddit
 tool: tool, command, output, stdout, stderr, shell, api, mcp, log, logs, task, exit code, script, plugin
-file: file, files, doc, docs, document, pdf, readme, notes, repo, repository, commit, config, .md, .txt, .json, .toml, .yaml
-file: ~/, ./, /etc/, /home/, /srv/, /var/, /usr/, /opt/, /tmp/, /root/
+file: file, files, doc, docs, document, pdf, readme, notes, repo, repository, commit, config
+file: .md, .txt, .json, .toml, .yaml, ~/, ./, /etc/, /home/, /srv/, /var/, /usr/, /opt/, /tmp/, /root/
 system: system, cron, timer, import, imported, migration, migrated, restore, memops
-agent: agent, subagent, agents, assistant, model, llm, ai, bot, inferred, inference, guess, guessed, summary, reflection, extracted
-agent: extraction, consolidated, deduced
+agent: agent, subagent, agents, assistant, model, llm, ai, bot, inferred, inference, guess, guessed, summary
+agent: reflection, extracted, extraction, consolidated, deduced
 person: user, person, human, owner, me, said, told, asked, chat, conversation, message, dm, call, phone
 person: in person, interview, terminal, typed
 """
@@ -231,7 +231,7 @@ class Sources:
 
 
 def _plain_words(source: str) -> str:
-    """A source with its words apart: ``web_search`` and ``WebFetch`` are of the web, in whatever width they are written."""
+    """A source with its words apart: ``web_search`` and ``WebFetch`` are of the web, in whatever width they come."""
     if not source.isascii():
         import unicodedata
 

@@ -22,6 +22,7 @@ import store
 
 import full_text
 import job
+import kept
 import reviewing
 import rows
 import verdicts
@@ -138,6 +139,8 @@ class Desk:
         done = verdicts.apply(self._reader, given, terminal=terminal, rehearse=rehearse)
         if not rehearse:
             self._record(done, by, terminal=terminal)
+            with contextlib.suppress(OSError):
+                kept.drop(self._state, [name for each in done for name in each["gone"]])
         return [{**each, "new": each["new"] and self._marked([each["new"]])[0]} for each in done]
 
     def going(self, ids: list[str], only: bool, subject: str | None, user: str | None) -> dict[str, Any]:
@@ -147,37 +150,47 @@ class Desk:
             ids = [str(row[0]) for row in self._connection.execute(f"SELECT id FROM memory WHERE {where}", values)]
         else:
             self._reader.named(ids)
-        gone = list(dict.fromkeys(ids)) if only else rows.behind(self._connection, ids)
-        back = verdicts.live_again(self._connection, gone) if only else []
-        going, lives = (self._marked(self._reader.named(some)) for some in (gone[:SHOWN], back))
-        return {"count": len(gone), "going": going, "back": lives}
+        found = verdicts.going(self._reader, ids, only=only)
+        shown, lives = (self._marked(self._reader.named(some)) for some in (found["gone"][:SHOWN], found["back"]))
+        return {"count": len(found["gone"]), "going": shown, "back": lives, "token": found["token"]}
 
-    def forget(self, ids: list[str], only: bool, seen: dict[str, str], by: str, terminal: bool) -> dict[str, Any]:
-        """Delete facts, with what is behind them or ``only`` them; what is ``gone`` and what lives again (``back``)."""
+    def forget(self, ids: list[str], only: bool, token: str | None, by: str, terminal: bool) -> dict[str, Any]:
+        """Delete facts, with what is behind them or ``only`` them; what is ``gone`` and what lives again (``back``).
+
+        token: of what was shown as going; refused where anything else would go by now.
+        """
         with store.writing(self._connection):
-            for fact in self._reader.named(ids):
-                verdicts.require_unchanged(fact, seen.get(fact["id"]))
+            self._reader.named(ids)
+            verdicts.require_same(verdicts.going(self._reader, ids, only=only), token)
             gone, back = verdicts.forget(self._connection, ids, only=only)
-        self._record([{"id": name, "verdict": "forget", "new": None} for name in gone], by, terminal=terminal)
-        self._settle()
+        self._forgotten(ids, gone, by, terminal=terminal)
         return {"gone": gone, "back": back}
 
-    def forget_all(self, subject: str | None, user: str | None, by: str, terminal: bool) -> int:
-        """Delete all facts of a subject or a user, with what is behind them; how many went."""
+    def forget_all(
+        self, subject: str | None, user: str | None, token: str | None, by: str, terminal: bool
+    ) -> dict[str, Any]:
+        """Delete all facts of a subject or a user that were shown as going, with what is behind them; the ``count``."""
         where, values = self._all_of(subject, user)
-        (newest,) = self._connection.execute("SELECT max(rowid) FROM memory").fetchone()
-        count = 0
-        while True:
+        with store.writing(self._connection):
+            ids = [str(row[0]) for row in self._connection.execute(f"SELECT id FROM memory WHERE {where}", values)]
+            found = verdicts.going(self._reader, ids, only=False)
+        verdicts.require_same(found, token)
+        gone: list[str] = []
+        for at in range(0, len(ids), TOGETHER):
             # In pieces, so that the agent hardly waits; each with its whole chains.
             with store.writing(self._connection):
-                query = f"SELECT id FROM memory WHERE {where} AND rowid <= ? LIMIT {TOGETHER}"
-                ids = [str(row[0]) for row in self._connection.execute(query, (*values, newest))]
-                gone, _ = verdicts.forget(self._connection, ids, only=False)
-            if not ids:
-                self._settle()
-                return count
-            count += len(gone)
-            self._record([{"id": name, "verdict": "forget", "new": None} for name in gone], by, terminal=terminal)
+                there = [name for name in ids[at : at + TOGETHER] if rows.is_there(self._connection, name)]
+                gone += verdicts.forget(self._connection, there, only=False)[0]
+        self._forgotten(ids, gone, by, terminal=terminal)
+        return {"count": len(gone)}
+
+    def _forgotten(self, ids: list[str], gone: list[str], by: str, *, terminal: bool) -> None:
+        """What follows once facts are gone: the record, and the places that still show them."""
+        done = [{"id": name, "verdict": "forget", "new": None} for name in ids[:SHOWN]]
+        self._record(done, by, terminal=terminal)
+        with contextlib.suppress(OSError):
+            kept.drop(self._state, gone)
+        self._settle()
 
     def _all_of(self, subject: str | None, user: str | None) -> tuple[str, list[object]]:
         terms: dict[str, str] = {} if subject is None else {"subject": subject}
@@ -249,6 +262,8 @@ def answer(path: str, state: str, sql: str, request: Mapping[str, Any]) -> dict[
             return {"value": OPS[op](Desk(connection, state, sql), **arguments)}
     except store.Refused as error:
         return {"error": str(error), "hint": error.hint, "exit": job.REFUSED}
+    except UnicodeEncodeError:
+        return {"error": "what was typed is not UTF-8", "hint": "", "exit": job.USAGE}
     except sqlite3.Error as error:
         failure = job.explain(error)
         return {"error": str(failure), "hint": "", "exit": failure.exit_code}

@@ -123,6 +123,11 @@ def behind(connection: sqlite3.Connection, ids: Iterable[str]) -> list[str]:
     return [str(row[0]) for row in connection.execute(f"{_BEHIND} SELECT id FROM behind", (json.dumps(list(ids)),))]
 
 
+def is_there(connection: sqlite3.Connection, name: object) -> bool:
+    """Whether there is a fact with this id."""
+    return connection.execute("SELECT 1 FROM memory WHERE id = ?", (name,)).fetchone() is not None
+
+
 def head(connection: sqlite3.Connection, name: str) -> str:
     """The newest fact of the chain that ``name`` stands in; in a circle, ``name`` itself."""
     seen = {name}
@@ -131,9 +136,9 @@ def head(connection: sqlite3.Connection, name: str) -> str:
         row = connection.execute("SELECT superseded_by FROM memory WHERE id = ?", (at,)).fetchone()
         if row is None or row[0] is None:
             return at
-        if row[0] in seen:
+        if str(row[0]) in seen:
             return name
-        if connection.execute("SELECT 1 FROM memory WHERE id = ?", (row[0],)).fetchone() is None:
+        if not is_there(connection, row[0]):
             return at
         at = str(row[0])
         seen.add(at)

@@ -193,4 +193,7 @@ def _why_not(
         (table, table),
     ).fetchone():
         return f"the primary key of {table} is not id"
+    (kind,) = connection.execute("SELECT type FROM pragma_table_info(?) WHERE name = 'id'", (table,)).fetchone()
+    if "INT" in kind.upper():
+        return f"the ids of {table} are numbers, and those of facts are text (id TEXT PRIMARY KEY)"
     return None

@@ -21,4 +21,4 @@ def text(value: object, limit: int) -> str:
 
 def name(fact: Mapping[str, Any]) -> str:
     """A fact's id, with its class where that is not a person."""
-    return store.printable(fact["id"], 40) + ("" if fact["class"] == "person" else f" ({fact['class']})")
+    return text(fact["id"], 40) + ("" if fact["class"] == "person" else f" ({fact['class']})")

@@ -6,12 +6,13 @@ where the fact says something else by now), and for
 - ``confirm``: ``expires_at`` (UTC text, null for no end, left out to leave it as it is)
 - ``replace``: ``fact``, ``source``, ``expires_at`` (left out: as the old one), ``allow_secret`` (why what looks like a
   credential in them is none)
-- ``forget``: ``only`` (the facts that it replaced live again, instead of going with it)
+- ``forget``: ``going`` (optional: refused where it would take anything else than was shown, see ``going``)
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
 import store
@@ -67,7 +68,8 @@ def _apply(reader: rows.Reader, verdict: Mapping[str, Any], *, terminal: bool) -
         done["new"] = reader.one(_replace(reader.connection, fact, verdict, terminal=terminal, allow=why is not None))
         done |= allowing(done["new"], why)
     elif verdict["verdict"] == "forget":
-        done["gone"], done["back"] = forget(reader.connection, [fact["id"]], only=verdict.get("only", False))
+        require_same(going(reader, [fact["id"]], only=False), verdict.get("going"))
+        done["gone"], done["back"] = forget(reader.connection, [fact["id"]], only=False)
     return done
 
 
@@ -89,14 +91,14 @@ def _confirm(connection: sqlite3.Connection, fact: rows.Fact, verdict: Mapping[s
             f"{name} expired at {ended}", "Say how long it is true: --for 7d, --until DATE or --until never"
         )
     if "expires_at" not in verdict:
-        connection.execute("UPDATE memory SET confirmed_at = datetime('now') WHERE id = ?", (fact["id"],))
+        confirmed = "UPDATE memory SET confirmed_at = datetime('now') WHERE id = ?"
+        store.require_done(connection.execute(confirmed, (fact["id"],)))
         return
     ends = store.require_end(verdict["expires_at"])
     if ends is not None:
         store.require_no_permanent(connection, fact["id"], itself=False)
-    connection.execute(
-        "UPDATE memory SET confirmed_at = datetime('now'), expires_at = ? WHERE id = ?", (ends, fact["id"])
-    )
+    confirmed = "UPDATE memory SET confirmed_at = datetime('now'), expires_at = ? WHERE id = ?"
+    store.require_done(connection.execute(confirmed, (ends, fact["id"])))
 
 
 def _replace(
@@ -109,6 +111,11 @@ def _replace(
             f"{name} says exactly that already", f"If it is still true, confirm it: memops confirm {name}"
         )
     ends = verdict.get("expires_at", fact["expires_at"])
+    if "expires_at" not in verdict and ends is not None and store.moment_of(ends) is None:
+        raise store.Refused(
+            f"{store.printable(fact['id'])} ends at {store.printable(ends)}, which is no date",
+            "Say how long the new one is true: --for 7d, --until DATE or --until never",
+        )
     subject, source = fact["subject"], verdict["source"]
     try:
         return store.remember(
@@ -147,7 +154,9 @@ def forget(connection: sqlite3.Connection, ids: Sequence[str], *, only: bool) ->
         gone = list(dict.fromkeys(ids))
         for name in gone:
             newer = _successor(connection, name)
-            connection.execute("UPDATE memory SET superseded_by = ? WHERE superseded_by = ?", (newer, name))
+            # In a circle what takes its place would be itself.
+            pointing = "UPDATE memory SET superseded_by = nullif(?1, id) WHERE superseded_by = ?2"
+            connection.execute(pointing, (newer, name))
     else:
         back, gone = [], rows.behind(connection, ids)
     # Out of a circle, if it is one; then the oldest first: SQLite's own cascade fails at a thousand levels.
@@ -156,7 +165,7 @@ def forget(connection: sqlite3.Connection, ids: Sequence[str], *, only: bool) ->
         if _successor(connection, name) in doomed:
             connection.execute("UPDATE memory SET superseded_by = NULL WHERE id = ?", (name,))
     connection.executemany("DELETE FROM memory WHERE id = ?", [(name,) for name in reversed(gone)])
-    left = [name for name in gone if _is_there(connection, name)]
+    left = [name for name in gone if rows.is_there(connection, name)]
     if left:
         raise store.Refused(
             f"a trigger of the store keeps {store.printable(left[0])}", "Look at it: sqlite3 STORE .schema"
@@ -166,20 +175,44 @@ def forget(connection: sqlite3.Connection, ids: Sequence[str], *, only: bool) ->
 
 def live_again(connection: sqlite3.Connection, ids: Sequence[str]) -> list[str]:
     """The facts that are live once only these are gone: what they replaced, unless that is replaced or over anyway."""
+    gone = set(ids)
     query = "SELECT id FROM memory WHERE superseded_by = ? AND (expires_at IS NULL OR expires_at > datetime('now'))"
-    heads = [name for name in ids if _successor(connection, name) is None]
-    found = [str(row[0]) for name in heads for row in connection.execute(query, (name,))]
-    return [name for name in dict.fromkeys(found) if name not in ids]
+    older = [
+        (str(row[0]), name) for name in ids for row in connection.execute(query, (name,)) if str(row[0]) not in gone
+    ]
+    found = []
+    for fact, name in older:
+        seen: set[str] = set()
+        newer: str | None = name
+        while newer in gone and newer not in seen:
+            seen.add(str(newer))
+            newer = _successor(connection, str(newer))
+        if newer is None or newer in seen or newer == fact:
+            found.append(fact)
+    return list(dict.fromkeys(found))
+
+
+def going(reader: rows.Reader, ids: Sequence[str], *, only: bool) -> dict[str, Any]:
+    """What forgetting these facts takes: the ids ``gone`` and ``back``, and ``token``, which is another when any of
+    it is another or says something else."""
+    gone = list(dict.fromkeys(ids)) if only else rows.behind(reader.connection, ids)
+    back = live_again(reader.connection, gone) if only else []
+    said = hashlib.sha256()
+    for name in [*sorted(gone), "", *sorted(back)]:
+        said.update(f"{name} {reader.one(name)['seen'] if name else ''}\n".encode(errors="backslashreplace"))
+    return {"gone": gone, "back": back, "token": said.hexdigest()[:16]}
+
+
+def require_same(found: Mapping[str, Any], token: object) -> None:
+    """Raise store.Refused where what would go is not any more what was shown, if it was: then ``token`` says so."""
+    if token not in (None, found["token"]):
+        raise store.Refused("what would go is not any more what was shown", "Look at it again.")
 
 
 def _successor(connection: sqlite3.Connection, name: str) -> str | None:
     """What replaced a fact; None for a pointer to itself or into nothing, too."""
     row = connection.execute("SELECT superseded_by FROM memory WHERE id = ?", (name,)).fetchone()
-    return str(row[0]) if row is not None and row[0] != name and _is_there(connection, row[0]) else None
-
-
-def _is_there(connection: sqlite3.Connection, name: object) -> bool:
-    return connection.execute("SELECT 1 FROM memory WHERE id = ?", (name,)).fetchone() is not None
+    return str(row[0]) if row is not None and row[0] != name and rows.is_there(connection, row[0]) else None
 
 
 def record(state: str, done: Sequence[Mapping[str, Any]], by: str, *, terminal: bool) -> None:
@@ -190,7 +223,7 @@ def record(state: str, done: Sequence[Mapping[str, Any]], by: str, *, terminal: 
             "at": at,
             "by": by[:100],
             "terminal": terminal,
-            "id": each["id"],
+            "id": each["id"][:100],
             "verdict": each["verdict"],
             "new": each["new"]["id"] if each["verdict"] == "replace" else None,
             **({"allowed": each["allowed"]} if "allowed" in each else {}),
@@ -205,7 +238,7 @@ def record(state: str, done: Sequence[Mapping[str, Any]], by: str, *, terminal: 
 def about(state: str, ids: Sequence[str]) -> list[dict[str, Any]]:
     """The recorded verdicts about these facts, oldest first."""
     wanted = set(ids)
-    return [line for line in job.read_lines(state, FILE) if line.get("id") in wanted or line.get("new") in wanted]
+    return [line for line in job.read_lines(state, FILE) if {str(line.get("id")), str(line.get("new"))} & wanted]
 
 
 def allowed(state: str) -> dict[str, dict[str, Any]]:

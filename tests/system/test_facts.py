@@ -36,7 +36,7 @@ def test_a_life_as_root_and_as_the_agents_user(memops_server: Server) -> None:
     assert "is a proposal for a version" in proposal
     assert "not from a person" in proposal
 
-    assert as_agent(server, "recall", "helix").stdout.startswith("- [editor] Uses Helix (confirmed 2")
+    assert as_agent(server, "recall", "helix").stdout.startswith('- "editor": "Uses Helix" (confirmed 2')
     memops(server, "recall", "--subject", "db", "--json")
     assert "used" in memops(server, "list").stdout
     assert server.sql(DB, "SELECT count(*) FROM memory WHERE last_used_at IS NOT NULL") == [[2]]

@@ -63,7 +63,7 @@ class Case:
 
     def forget(self, *ids: str, only: bool = False) -> dict[str, Any]:
         """Delete facts."""
-        found: dict[str, Any] = self.ask("forget", ids=list(ids), only=only, seen={}, by="test", terminal=False)
+        found: dict[str, Any] = self.ask("forget", ids=list(ids), only=only, token=None, by="test", terminal=False)
         return found
 
     def run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -53,6 +54,10 @@ def test_until(typed: str, stored: str | None) -> None:
         ("7d", "in one way only"),
         ("", "in one way only"),
         ("0000-01-01", "is not a date that there is"),
+        ("9999-12-31T23:59:59-05:00", "too far"),
+        ("0001-01-01 00:00+14:00", "too far"),
+        ("5 marmalade", "in one way only"),
+        ("Mayor 5", "in one way only"),
     ],
 )
 def test_what_until_refuses(typed: str, why: str) -> None:
@@ -103,3 +108,20 @@ def test_whatever_is_typed_is_a_date_or_refused(typed: str) -> None:
         with contextlib.suppress(UsageError):
             found = read(typed, NOW)
             assert found is None or moment_of(found)
+
+
+def test_the_offset_of_that_day_counts(monkeypatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        assert dates.until("2199-07-31") == "2199-08-01 04:00:00"
+        assert ", here 2199-08-01 00:00 (" in dates.shown("2199-08-01 04:00:00")
+        assert dates.until("2199-01-31 12:00") == "2199-01-31 17:00:00"
+        for typed in ("2027-03-14 02:30", "2027-11-07 01:30"):
+            with pytest.raises(UsageError, match="change of the clocks"):
+                dates.until(typed)
+        with pytest.raises(UsageError, match="too far"):
+            dates.until("9999-12-31 23:00")
+    finally:
+        monkeypatch.undo()
+        time.tzset()

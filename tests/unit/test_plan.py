@@ -169,7 +169,7 @@ def test_a_store_of_an_earlier_version_gets_what_is_new_without_a_question() -> 
     assert [s.title.removesuffix(" to /srv/agent/memory.db") for s in steps] == [
         "add an index on confirmed_at of live facts",
         "add an index on confirmed_at where it is no date",
-        "add the trigger that keeps where a corrected fact came from",
+        "add the triggers that keep where a corrected fact came from",
     ]
     assert changes_a_store(tuple(steps)) == []
     stranger = make_plan(replace(THERE, found=found | {"own": False}), STORES, FILES, installed())

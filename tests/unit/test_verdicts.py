@@ -158,7 +158,7 @@ def test_a_trigger_that_refuses_is_said_and_nothing_is_half_done(case: Case) -> 
             f"CREATE TRIGGER keep BEFORE DELETE ON memory WHEN OLD.fact = '{kept}' BEGIN SELECT RAISE(IGNORE); END"
         )
         before = case.rows()
-        assert words in case.answer("forget", ids=[b], only=False, seen={}, by="t", terminal=False)["error"]
+        assert words in case.answer("forget", ids=[b], only=False, token=None, by="t", terminal=False)["error"]
         assert case.rows() == before
 
 
@@ -171,12 +171,14 @@ def test_all_of_a_subject(case: Case) -> None:
     )
     found = case.ask("going", ids=[], only=False, subject="travel", user=None)
     assert (found["count"], len(found["going"])) == (451, 50)
-    assert case.ask("forget_all", subject="travel", user=None, by="t", terminal=False) == 451
+    assert case.ask("forget_all", subject="travel", user=None, token=found["token"], by="t", terminal=False) == {
+        "count": 451
+    }
     assert case.ids() == {kept}
     assert "belong to no user" in case.refused("going", ids=[], only=False, subject=None, user="ada")
     case.run("ALTER TABLE memory ADD COLUMN user_id TEXT")
     case.run("UPDATE memory SET user_id = 'ada'")
-    assert case.ask("forget_all", subject=None, user="ada", by="t", terminal=False) == 1
+    assert case.ask("forget_all", subject=None, user="ada", token=None, by="t", terminal=False) == {"count": 1}
 
 
 # Trust is not laundered
@@ -221,6 +223,92 @@ def test_eight_columns_go_by_the_chain_and_then_by_the_source(eight: Case) -> No
     assert eight.ask("show", id=plain)["fact"]["class"] == "person"
     assert "no column last_used_at" in eight.refused("queue", older_than=None, limit=5, unused=True)
     assert eight.forget(new)["gone"] == [new]
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["UPDATE memory SET superseded_by = 'n' WHERE id = 'w'", "{new}"],
+        ["{new}", "REPLACE INTO memory (id, subject, fact, source, superseded_by) VALUES ('w', 's', 'f', 'http://evil', 'n')"],
+        ["DELETE FROM memory WHERE id = 'w'", "{new}",
+         "INSERT INTO memory (id, subject, fact, source, superseded_by) VALUES ('v', 's', 'f', 'http://evil', 'n')"],
+        ["UPDATE memory SET superseded_by = 'other' WHERE id = 'w'", "{new}",
+         "UPDATE memory SET superseded_by = 'n' WHERE id = 'w'", "DELETE FROM memory WHERE id = 'other'"],
+        ["{new}", "UPDATE memory SET source = 'chat about my blog', superseded_by = 'n' WHERE id = 'p'",
+         "UPDATE memory SET source = 'log', superseded_by = 'n' WHERE id = 'w'"],
+        ["{new}", "UPDATE memory SET source = 'chat ' || printf('%.995c', 'x'), superseded_by = 'n' WHERE id = 'p'",
+         "UPDATE memory SET superseded_by = 'n' WHERE id = 'w'"],
+        ["{new}", "UPDATE memory SET source = 'chat ' || printf('%.5995c', 'x'), superseded_by = 'n' WHERE id = 'p'"],
+    ],
+)  # fmt: skip
+def test_no_order_of_statements_launders(case: Case, statements: list[str]) -> None:
+    insert = "INSERT INTO memory (id, subject, fact, source) VALUES (?, 's', 'f', ?)"
+    case.many(insert, [("w", "http://evil"), ("p", "chat 1"), ("other", "chat 2")])
+    for statement in statements:
+        case.run(
+            statement.format(new="INSERT INTO memory (id, subject, fact, source) VALUES ('n', 's', 'f', 'chat 3')")
+        )
+    assert case.ask("show", id="n")["fact"]["class"] != "person"
+
+
+# What was shown, and nothing else
+
+
+def test_forgetting_takes_what_was_shown_or_nothing(case: Case) -> None:
+    a, p = case.remember("a"), case.remember("p")
+    shown = case.ask("going", ids=[a], only=False, subject=None, user=None)
+    case.run("UPDATE memory SET superseded_by = ? WHERE id = ?", a, p)
+    given = {"only": False, "token": shown["token"], "by": "t", "terminal": False}
+    assert "is not any more what was shown" in case.refused("forget", ids=[a], **given)
+    verdict = {"id": a, "verdict": "forget", "going": shown["token"]}
+    assert "is not any more" in case.refused("apply", given=[verdict], by="t", terminal=False)
+    shown = case.ask("going", ids=[], only=False, subject="s", user=None)
+    late = case.remember("late")
+    assert "is not any more" in case.refused(
+        "forget_all", subject="s", user=None, token=shown["token"], by="t", terminal=False
+    )
+    assert case.ids() == {a, p, late}
+
+
+def test_what_lives_again_is_told_whole(case: Case) -> None:
+    c = case.remember("c")
+    b = case.remember("b", replaces=c)
+    a = case.remember("a", replaces=b)
+    for order in ([a, b], [b, a]):
+        found = case.ask("going", ids=order, only=True, subject=None, user=None)
+        assert [fact["id"] for fact in found["back"]] == [c]
+    assert case.forget(a, b, only=True)["back"] == [c]
+    assert case.live() == {c}
+
+
+def test_out_of_a_circle_a_fact_comes_free(case: Case) -> None:
+    case.many(
+        "INSERT INTO memory (id, subject, fact, source, superseded_by) VALUES (?, 's', 'f', 'c', ?)",
+        [("a", "b"), ("b", "a")],
+    )
+    assert case.forget("a", only=True)["back"] == ["b"]
+    assert case.live() == {"b"}
+
+
+def test_a_change_that_a_trigger_ignores_is_no_change(case: Case) -> None:
+    name = case.remember("f")
+    for what in ("UPDATE OF confirmed_at", "UPDATE OF superseded_by", "INSERT"):
+        case.run("DROP TRIGGER IF EXISTS ignore")
+        case.run(f"CREATE TRIGGER ignore BEFORE {what} ON memory BEGIN SELECT RAISE(IGNORE); END")
+        word = "confirm" if "confirmed" in what else "replace"
+        verdict = {"id": name, "verdict": word, "fact": "g", "source": "chat 2"}
+        assert "ignores that change" in case.refused("apply", given=[verdict], by="t", terminal=False)
+
+
+def test_what_is_forgotten_leaves_the_digest_and_the_reminder(case: Case) -> None:
+    gone, stays = case.remember("ZEBRA"), case.remember("other")
+    facts = [{"id": name, "fact": text} for name, text in ((gone, "ZEBRA"), (stays, "other"))]
+    for name in ("digests.jsonl", "review.json"):
+        (case.state / name).write_text(json.dumps({"facts": facts}) + "\n")
+    case.forget(gone)
+    for name in ("digests.jsonl", "review.json"):
+        assert json.loads((case.state / name).read_text())["facts"] == facts[1:]
+        assert (case.state / name).stat().st_mode & 0o777 == 0o600
 
 
 # Beside others

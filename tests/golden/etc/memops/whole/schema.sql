@@ -42,14 +42,38 @@ BEGIN
   UPDATE "memory" SET superseded_at = iif(NEW.superseded_by IS NULL, NULL, datetime('now')) WHERE rowid = NEW.rowid;
 END;
 
--- A correction does not make a fact more trusted than what it corrects was, so it keeps where that came from.
+-- A correction does not make a fact more trusted than what it corrects was, so it keeps where all of that came from:
+-- when a fact is replaced, when it comes in as replaced already, and when the new fact comes after the pointer to it.
 CREATE TRIGGER IF NOT EXISTS "memory_origin"
 AFTER UPDATE OF superseded_by ON "memory"
-WHEN OLD.superseded_by IS NULL AND NEW.superseded_by IS NOT NULL
+WHEN NEW.superseded_by IS NOT OLD.superseded_by
 BEGIN
   UPDATE "memory"
-  SET origin = substr(ifnull(origin || '; ', '') || ifnull(NEW.origin, NEW.source), 1, 1000)
-  WHERE id = NEW.superseded_by AND instr(ifnull(origin, ''), ifnull(NEW.origin, NEW.source)) = 0;
+  SET origin = substr(ifnull(NEW.origin, NEW.source) || ifnull('; ' || origin, ''), 1, 5000)
+  WHERE id = NEW.superseded_by AND id <> NEW.id
+    AND instr('; ' || ifnull(origin, '') || '; ', '; ' || ifnull(NEW.origin, NEW.source) || '; ') = 0;
+END;
+
+CREATE TRIGGER IF NOT EXISTS "memory_origin_at_once"
+AFTER INSERT ON "memory"
+WHEN NEW.superseded_by IS NOT NULL
+BEGIN
+  UPDATE "memory"
+  SET origin = substr(ifnull(NEW.origin, NEW.source) || ifnull('; ' || origin, ''), 1, 5000)
+  WHERE id = NEW.superseded_by AND id <> NEW.id
+    AND instr('; ' || ifnull(origin, '') || '; ', '; ' || ifnull(NEW.origin, NEW.source) || '; ') = 0;
+END;
+
+CREATE TRIGGER IF NOT EXISTS "memory_origin_late"
+AFTER INSERT ON "memory"
+WHEN EXISTS (SELECT 1 FROM "memory" WHERE superseded_by = NEW.id AND id <> NEW.id)
+BEGIN
+  UPDATE "memory"
+  SET origin = (
+    SELECT substr(group_concat(ifnull(old.origin, old.source), '; ') || ifnull('; ' || NEW.origin, ''), 1, 5000)
+    FROM "memory" AS old WHERE old.superseded_by = NEW.id AND old.id <> NEW.id
+  )
+  WHERE rowid = NEW.rowid;
 END;
 
 -- A row that comes in as history already, from an import say.
