@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import memops
+from package import shipped
 from system import images
 from system.machine import DB, add_facts, ids, sets, status
 from system.server import OFFLINE, Server, copy_checkout
@@ -60,9 +61,18 @@ def test_what_it_holds_is_roots_and_it_asks_for_little(packaged: Server) -> None
     assert {name for name in files if not name.startswith(("usr/lib/memops/", "usr/share/doc/memops/"))} == {
         "usr/bin/memops"
     }
-    for folder, below in [("installer/memops", ""), ("units", "units/"), ("sql", "sql/"), ("scripts/jobs", "jobs/")]:
-        ours = packaged.sh(f"cd /root/memops/{folder}; find . -maxdepth 1 -type f -printf '%f\\n'").stdout.split()
-        assert {f"usr/lib/memops/memops/{below}{name}" for name in ours} <= files, folder
+    library = {name.removeprefix("usr/lib/memops/") for name in files if name.startswith("usr/lib/memops/")}
+    assert {name for name in library if name.startswith("memops/")} == shipped.modules()
+    assert {name.removeprefix("usr/share/doc/memops/") for name in files if "/doc/memops/" in name} == {
+        *("README.md", "CHANGELOG.md", "copyright")
+    }
+    # Beside it lie the packages that are pinned, each in the version that is, and nothing else.
+    tops = {name.partition("/")[0] for name in library}
+    notes = {name for name in tops if name.endswith(".dist-info")}
+    assert tops - notes == {"memops", *shipped.PACKAGES}
+    versions = {"==".join(name.removesuffix(".dist-info").split("-")).replace("_", "-").lower() for name in notes}
+    assert versions == {*images.pinned("command"), f"memops=={memops.__version__}"}
+    assert set(shipped.PACKAGES.values()) == {line.partition("==")[0] for line in images.pinned("command")}
     found = packaged.sh(f"{archive} | tar -xC /mnt; grep -rlE '/root/|/tmp/tmp' /mnt || true; rm -r /mnt/usr").stdout
     assert not [line for line in found.splitlines() if "/memops/memops/" not in line], "where it was built is in it"
 

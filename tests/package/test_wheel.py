@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import memops
+from package import shipped
 from system import images
 from system.server import Server
 
@@ -43,20 +44,7 @@ def test_its_name_says_version_and_every_python(wheel: Path) -> None:
 
 def test_the_wheel_holds_the_package_with_its_templates_and_nothing_else(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    expected = {
-        f"memops/{target}/{file.name}"
-        for source, target, pattern in [
-            ("installer/memops", ".", "*.py"),
-            ("installer/memops", ".", "py.typed"),
-            ("units", "units", "*"),
-            ("sql", "sql", "*"),
-            ("scripts/jobs", "jobs", "*.py"),
-            ("scripts/jobs/kinds", "jobs/kinds", "*.py"),
-        ]
-        for file in (images.ROOT / source).glob(pattern)
-        if file.is_file()
-    }
-    expected = {name.replace("/./", "/") for name in expected}
+    expected = shipped.modules()
     assert {"memops/store.py", "memops/units/memory-prune.timer.j2", "memops/jobs/prune.py"} < expected
     metadata = f"memops-{memops.__version__}.dist-info/"
     assert {name for name in names if not name.startswith(metadata)} == expected

@@ -40,7 +40,18 @@ PACKAGES: Final = ("systemd", "systemd-sysv", "dbus", "python3", "ca-certificate
 """What a small fresh VPS has; neither sqlite3 nor python3-venv."""
 
 CERTIFICATES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
-SOURCES: Final = ("pyproject.toml", "README.md", "LICENSE", "docs", "installer", "scripts", "sql", "units")
+SOURCES: Final = (
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "LICENSE",
+    "docs",
+    "installer",
+    "scripts",
+    "sql",
+    "units",
+)
 """What is copied of the checkout when the command is installed on a server."""
 
 DAY: Final = 24 * 3600
@@ -136,6 +147,12 @@ def wheelhouse(*, rebuild: bool = False) -> Path:
     ]
 
     return _wheels("wheels", wanted, PINNED, rebuild=rebuild)
+
+
+def pinned(name: str) -> set[str]:
+    """What scripts/pin has pinned for the ``command`` or for its ``build``, as NAME==VERSION."""
+    text = (ROOT / f"scripts/requirements/{name}.txt").read_text()
+    return {line.split()[0] for line in text.splitlines() if line and not line.startswith(("#", " "))}
 
 
 def installers(*, rebuild: bool = False) -> Path:
