@@ -97,11 +97,14 @@ def connect(path: str, *, readonly: bool = False, timeout: float = 5.0) -> sqlit
 
     Returns a connection in autocommit mode with foreign keys enforced, ``secure_delete`` on, and (from SQLite 3.44 on,
     or without a full-text index) the functions that a schema may call limited to harmless ones. Raises sqlite3.Error
-    when the file cannot be opened, StoreError when this SQLite has no foreign keys.
+    when the file cannot be opened, StoreError when this SQLite has no foreign keys, or another
+    file took the place of this one meanwhile.
     """
+    before = None
     with contextlib.suppress(OSError):
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would make SQLite wait for ever
-            raise StoreError(f"{path} is not a plain file")
+        before = os.stat(path)
+    if before is not None and not stat.S_ISREG(before.st_mode):  # a pipe would make SQLite wait for ever
+        raise StoreError(f"{path} is not a plain file")
     try:
         connection = _open(path, "ro" if readonly else "rw", timeout)
     except sqlite3.OperationalError as error:
@@ -109,6 +112,9 @@ def connect(path: str, *, readonly: bool = False, timeout: float = 5.0) -> sqlit
             raise
         connection = _open(path, "rw", timeout)
     try:
+        # SQLite opens the -wal by name, after the database: it may be that of another one by then.
+        if before is not None and is_replaced(path, before):
+            raise StoreError(f"{path} was replaced by another file while it was opened")
         if readonly:
             connection.execute("PRAGMA query_only = ON")
         connection.execute("PRAGMA foreign_keys = ON")
@@ -126,6 +132,14 @@ def connect(path: str, *, readonly: bool = False, timeout: float = 5.0) -> sqlit
         connection.close()
         raise
     return connection
+
+
+def is_replaced(path: str, before: os.stat_result) -> bool:
+    """Whether there is another file at ``path``, or none, where ``before`` was."""
+    try:
+        return not os.path.samestat(os.stat(path), before)
+    except OSError:
+        return True
 
 
 def _open(path: str, mode: str, timeout: float) -> sqlite3.Connection:

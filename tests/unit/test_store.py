@@ -50,6 +50,26 @@ def test_a_missing_store_is_never_made(tmp_path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("readonly", [False, True])
+def test_a_store_that_is_replaced_while_it_is_opened_is_not_used(
+    db: str, readonly: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite would have the old database open, and the new one's -wal."""
+    shape.create(f"{db}.new", EIGHT + ";")
+    before = Path(f"{db}.new").read_bytes()
+    opened = store._open
+
+    def swapped(*words) -> sqlite3.Connection:
+        connection = opened(*words)
+        Path(f"{db}.new").replace(db)
+        return connection
+
+    monkeypatch.setattr(store, "_open", swapped)
+    with pytest.raises(store.StoreError, match="replaced by another file while it was opened"):
+        store.connect(db, readonly=readonly)
+    assert Path(db).read_bytes() == before
+
+
 def test_odd_names_are_names(tmp_path) -> None:
     path = str(tmp_path / "a ?mode=memory#%41&ü.db")
     shape.create(path, EIGHT + ";")
