@@ -179,14 +179,16 @@ def test_a_job_that_runs_is_waited_for_and_two_restores_keep_apart(memops_server
     add_facts(server, names("then"))
     memops(server, "backup")
     chosen = sets(server)[-1]
-    drop_in = "/etc/systemd/system/memory-backup.service.d/slow.conf"
+    drop_in = "/etc/systemd/system/memory-prune.service.d/slow.conf"
     server.run("mkdir", "-p", drop_in.rpartition("/")[0])
-    server.write(drop_in, "[Service]\nExecStartPre=/usr/bin/sleep 8\n")
-    server.sh("systemctl daemon-reload; systemctl start --no-block memory-backup.service")
+    server.write(drop_in, "[Service]\nExecStartPre=+/bin/sh -c 'until [ -e /root/go ]; do sleep 0.1; done'\n")
+    server.sh("systemctl daemon-reload; systemctl start --no-block memory-prune.service")
     add_facts(server, names("since"))
     server.sh(f"memops restore {chosen} --yes >/root/said 2>&1 & echo $! >/root/pid")
-    server.wait_until(lambda: "wait for the end of memory-backup.service" in server.read("/root/said"))
+    server.wait_until(lambda: "wait for the end of memory-prune.service" in server.read("/root/said"))
     assert "Another restore" in memops(server, "restore", "latest", "--yes", code=3).stderr
+    assert "since" in ids(server)
+    server.run("touch", "/root/go")
     server.wait_until(lambda: "is back" in server.read("/root/said"), timeout=60)
     assert ids(server) == {"then"}
     assert len(sets(server)) == 3
