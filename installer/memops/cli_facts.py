@@ -326,7 +326,7 @@ def forget(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and delete nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     no_backup: Annotated[bool, typer.Option("--no-backup", help="As root: take no set before several go.")] = False,
-    erase: Annotated[bool, typer.Option("--erase", help="Out of every file, and prove it; see below.")] = False,
+    erase: Annotated[bool, typer.Option("--erase", help="Out of every file, with proof.")] = False,
     matching: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help="With --erase: all that has these exact words; - reads standard input."),
