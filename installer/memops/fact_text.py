@@ -76,7 +76,7 @@ def warning(fact: Fact) -> str:
     """That a fact holds what looks like a credential: where and what, and what to do about it."""
     found = ", ".join(f"{each['column']}: {each['kind']}" for each in fact["secrets"])
     name = printable(fact["id"])
-    todo = f"Change it where it opens something, then type: memops forget {name}"
+    todo = f"Change it where it opens something, then type: memops replace {name} --redact"
     return f"Warning: {name} holds what looks like a credential ({found}). {todo}"
 
 

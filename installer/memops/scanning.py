@@ -131,7 +131,7 @@ def describe(found: Mapping[str, Any]) -> Iterator[str]:
     if count:
         kinds = ", ".join(f"{number:,} {printable(kind, 60)}" for kind, number in found["kinds"].items())
         yield f"{count:,} found in {looked}: {kinds}."
-        yield "Change what opens something where it does so, first; then: memops forget ID, or memops replace ID."
+        yield "Change what opens something where it does so, first; then: memops replace ID --redact."
     else:
         yield f"Nothing in {looked} looks like a credential."
 
