@@ -42,7 +42,7 @@ class Store:
         self.words = [sys.executable, "-c", COMMAND, *map(str, (lib, self.sql, self.db, self.state))]
         installer = str(Path(__file__).resolve().parent.parent / "installer")
         self.environment = {"PATH": os.environ["PATH"], "PYTHONPATH": installer, "TERM": "dumb", "LC_ALL": "C.UTF-8"}
-        self.environment |= {"USER": "ada", "LOGNAME": "ada", "TZ": "UTC", "COLUMNS": "100"}
+        self.environment |= {"SUDO_USER": "ada", "TZ": "UTC", "COLUMNS": "100"}
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """The command without a terminal."""

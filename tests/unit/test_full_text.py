@@ -250,10 +250,10 @@ def test_the_words_of_what_was_deleted_leave_the_file(db: str, secret: str, by: 
     with contextlib.closing(store.connect(db)) as connection:
         desk_of = desk.Desk(connection, str(tmp_path), str(tmp_path))
         if by == "forget":
-            desk_of.forget([secret], only=False, seen={}, by="ada", terminal=True)
+            desk_of.forget([secret], only=False, token=None, by="ada", terminal=True)
         elif by == "forget_all":
             connection.execute("UPDATE memory SET subject = 'gone' WHERE id = ?", (secret,))
-            assert desk_of.forget_all("gone", None, by="ada", terminal=True) == 1
+            assert desk_of.forget_all("gone", None, None, by="ada", terminal=True) == {"count": 1}
         elif by == "agent":
             connection.execute("DELETE FROM memory WHERE id = ?", (secret,))
         else:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import desk
 import shape
 from memops import store
 
@@ -68,6 +69,22 @@ def test_a_store_that_is_replaced_while_it_is_opened_is_not_used(
     with pytest.raises(store.StoreError, match="replaced by another file while it was opened"):
         store.connect(db, readonly=readonly)
     assert Path(db).read_bytes() == before
+
+
+def test_a_command_is_not_acknowledged_where_the_store_was_replaced_meanwhile(
+    case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget, gone = desk.OPS["forget"], case.remember()
+
+    def swapped(*words, **more):
+        done = forget(*words, **more)
+        Path(case.path).rename(f"{case.path}.old")
+        shape.create(case.path, EIGHT + ";")
+        return done
+
+    monkeypatch.setitem(desk.OPS, "forget", swapped)
+    found = case.answer("forget", ids=[gone], only=False, token=None, by="test", terminal=False)
+    assert "another file took the place of the store meanwhile" in found["error"]
 
 
 def test_odd_names_are_names(tmp_path) -> None:
