@@ -138,13 +138,13 @@ def _apply(end: str, before: State) -> Asked:
 
 def _forget(end: str, before: State) -> Asked:
     gone = frozenset(n for n in before.facts if n == f"live_forget{end}" or n.startswith(f"kept_forget{end}_"))
-    given = {"ids": [f"live_forget{end}"], "only": False, "seen": {}, **BY}
+    given = {"ids": [f"live_forget{end}"], "only": False, "token": None, **BY}
     return Asked("forget", given, lambda s: not gone & s.facts.keys(), lambda s: gone <= s.facts.keys(), gone)
 
 
 def _forget_all(end: str, before: State) -> Asked:
     gone = frozenset(name for name in before.facts if name.startswith(f"live_all{end}_"))
-    given = {"subject": f"all{end}", "user": None, **BY}
+    given = {"subject": f"all{end}", "user": None, "token": None, **BY}
     return Asked("forget_all", given, lambda s: not gone & s.facts.keys(), lambda s: gone <= s.facts.keys(), gone)
 
 

@@ -262,7 +262,9 @@ def answer(path: str, state: str, sql: str, request: Mapping[str, Any]) -> dict[
             before = os.stat(path)
             value = OPS[op](Desk(connection, state, sql), **arguments)
         if op not in READING and store.is_replaced(path, before):
-            raise job.JobError("another file took the place of the store meanwhile; what was asked is done in the old one")
+            raise job.JobError(
+                "another file took the place of the store meanwhile; what was asked is done in the old one"
+            )
         return {"value": value}
     except store.Refused as error:
         return {"error": str(error), "hint": error.hint, "exit": job.REFUSED}
