@@ -229,9 +229,8 @@ def test_eight_columns_go_by_the_chain_and_then_by_the_source(eight: Case) -> No
     "statements",
     [
         ["UPDATE memory SET superseded_by = 'n' WHERE id = 'w'", "{new}"],
-        ["{new}", "REPLACE INTO memory (id, subject, fact, source, superseded_by) VALUES ('w', 's', 'f', 'http://evil', 'n')"],
-        ["DELETE FROM memory WHERE id = 'w'", "{new}",
-         "INSERT INTO memory (id, subject, fact, source, superseded_by) VALUES ('v', 's', 'f', 'http://evil', 'n')"],
+        ["{new}", "REPLACE {old}"],
+        ["DELETE FROM memory WHERE id = 'w'", "{new}", "INSERT {old}"],
         ["UPDATE memory SET superseded_by = 'other' WHERE id = 'w'", "{new}",
          "UPDATE memory SET superseded_by = 'n' WHERE id = 'w'", "DELETE FROM memory WHERE id = 'other'"],
         ["{new}", "UPDATE memory SET source = 'chat about my blog', superseded_by = 'n' WHERE id = 'p'",
@@ -244,10 +243,10 @@ def test_eight_columns_go_by_the_chain_and_then_by_the_source(eight: Case) -> No
 def test_no_order_of_statements_launders(case: Case, statements: list[str]) -> None:
     insert = "INSERT INTO memory (id, subject, fact, source) VALUES (?, 's', 'f', ?)"
     case.many(insert, [("w", "http://evil"), ("p", "chat 1"), ("other", "chat 2")])
+    new = "INSERT INTO memory (id, subject, fact, source) VALUES ('n', 's', 'f', 'chat 3')"
+    old = "INTO memory (id, subject, fact, source, superseded_by) VALUES ('w', 's', 'f', 'http://evil', 'n')"
     for statement in statements:
-        case.run(
-            statement.format(new="INSERT INTO memory (id, subject, fact, source) VALUES ('n', 's', 'f', 'chat 3')")
-        )
+        case.run(statement.format(new=new, old=old))
     assert case.ask("show", id="n")["fact"]["class"] != "person"
 
 
