@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from memops import backup, facts, holders, host, owner, sets, systemd
+from memops import apply, backup, facts, holders, host, owner, sets, systemd
 from memops.errors import MemopsError, NotPermitted, Refused
 from memops.settings import LIBRARY
 from memops.store import printable
@@ -232,9 +232,11 @@ def _standing_still(store: Store, say: Callable[[str], None], remarks: list[str]
     host.run("systemctl", "stop", "--", unit, timeout=600, ok=None)
     properties = (f"Requires={pause}", f"After={pause}", f"RuntimeMaxSec={HOLD}")
     words = ("systemd-run", "--quiet", "--collect", f"--unit={unit}", *(f"--property={each}" for each in properties))
-    host.run(*words, "--", "sleep", "infinity", timeout=600)
+    # It ends with this process, whatever ends that, and then the agent goes on.
+    host.run(*words, "--", "tail", f"--pid={os.getpid()}", "-f", "/dev/null", timeout=600)
     try:
-        yield
+        with apply.signals_raise():
+            yield
     finally:
         host.run("systemctl", "stop", "--", unit, timeout=600, ok=None)
         # systemd stops the pause, which starts the agent again.

@@ -108,6 +108,12 @@ def test_root_erases_with_proof(memops_server: Server) -> None:
     assert json.loads(receipt.splitlines()[-1])["gone"] is True
     assert server.run("stat", "-c", "%a %U", found["receipt"]).stdout.split() == ["600", "agent"]
 
+    # Killed while the agent stands still, it does not stay so.
+    killed = f"printf %s '{WORD}' | memops forget --erase --matching - --yes & command=$!"
+    killed += "; while systemctl is-active -q agent; do sleep 0.01; done; kill -KILL $command; wait $command"
+    assert server.run("bash", "-c", killed, check=False).code == 137
+    server.wait_until(lambda: server.run("systemctl", "is-active", "agent", check=False).stdout.strip() == "active")
+
     # A credential goes out of a fact that stays.
     value = "ghp_" + "Q7w8E9r0T1y2" * 3
     name = remember(server, f"The token is {value} now", "--allow-secret", "made up")
