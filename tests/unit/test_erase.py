@@ -18,7 +18,7 @@ import blanking
 import erase
 import erase_sets
 import traces
-from memops import render
+from memops import erasing, render
 from memops.settings import Store
 from unit.fact_store import Case
 
@@ -432,3 +432,24 @@ def test_sets_go_once_there_is_a_newer_good_one_and_pinned_ones_only_when_asked(
         assert ask("remove", names=[second], stays=new, pinned=True) == {"removed": [second], "left": []}
         assert case.whole_sets() == [new]
         assert ask("look", texts=[WORD])["sets"][0]["holds"] == ""
+
+
+@pytest.mark.parametrize(
+    ("offsite", "words"),
+    [
+        (
+            "restic=/mnt/disk",
+            "restic -r /mnt/disk snapshots --tag memops,store:default, then restic -r /mnt/disk forget",
+        ),
+        ("restic=", "restic snapshots --tag memops,store:default, then restic forget --prune SNAPSHOT…"),
+        ("rclone=cold:agent", "rclone purge cold:agent/default/SET"),
+        ("rclone=/mnt/disk/", "rclone purge /mnt/disk/default/SET"),
+    ],
+)
+def test_copies_away_are_named_with_the_command_and_never_called_gone(offsite, words):
+    (left,) = erasing._away(Store(offsite=offsite))
+    assert words in left
+    assert "were not looked at" in left
+    lines = "\n".join(erasing.conclude(Store(), erasing.Done(False, 1, ["m_1"], [left], [])))
+    assert lines.startswith("Facts deleted: 1.\nNot gone, or not shown to be:")
+    assert "Gone: " not in lines
