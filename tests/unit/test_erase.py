@@ -439,7 +439,7 @@ def test_sets_go_once_there_is_a_newer_good_one_and_pinned_ones_only_when_asked(
     [
         (
             "restic=/mnt/disk",
-            "restic -r /mnt/disk snapshots --tag memops,store:default, then restic -r /mnt/disk forget",
+            "restic -r /mnt/disk snapshots --tag memops,store:default, then restic -r /mnt/disk",
         ),
         ("restic=", "restic snapshots --tag memops,store:default, then restic forget --prune SNAPSHOT…"),
         ("rclone=cold:agent", "rclone purge cold:agent/default/SET"),
