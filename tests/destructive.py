@@ -51,3 +51,13 @@ DESTROYS = {
         says="there is no way back",
     ),
 }
+
+FURTHER = {
+    "forget --erase": Case(
+        ("forget", "--erase", "a"),
+        ("forget", "--erase", "a", "--dry-run"),
+        ("--yes",),
+        says="No set is taken first",
+    ),
+}
+"""Other ways of the same commands, with a rule of their own."""
