@@ -203,9 +203,10 @@ def _clear_sets(store: Store, wanted: Wanted, looked: Looked, say: Callable[[str
 
 
 def _away(store: Store) -> list[str]:
-    """What is to be typed for the copies away from this machine."""
+    """What this command cannot look at: parts that a server keeps, and copies away from this machine."""
+    served = [f"the part {part.name} was not looked at: {part.source} keeps it" for part in store.server_parts]
     if not store.offsite:
-        return []
+        return served
     tool, _, address = store.offsite.partition("=")
     if tool == "restic":
         tag = f"memops,store:{store.name}"
@@ -213,7 +214,7 @@ def _away(store: Store) -> list[str]:
         words = f"restic{place} snapshots --tag {tag}, then restic{place} forget --prune SNAPSHOT…"
     else:
         words = f"rclone purge {address}{'' if address.endswith((':', '/')) else '/'}{store.name}/SET"
-    return [f"copies away from this machine ({store.offsite}) were not looked at: {words}"]
+    return [*served, f"copies away from this machine ({store.offsite}) were not looked at: {words}"]
 
 
 # Standing still

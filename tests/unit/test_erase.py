@@ -453,3 +453,5 @@ def test_copies_away_are_named_with_the_command_and_never_called_gone(offsite, w
     lines = "\n".join(erasing.conclude(Store(), erasing.Done(False, 1, ["m_1"], [left], [])))
     assert lines.startswith("Facts deleted: 1.\nNot gone, or not shown to be:")
     assert "Gone: " not in lines
+    (left,) = erasing._away(Store(parts=("postgres=postgresql://db/mem",)))
+    assert left == "the part postgres was not looked at: postgresql://db/mem keeps it"
