@@ -12,7 +12,7 @@ PACKAGES = {
     "mdurl": "mdurl",
     "pygments": "pygments",
     "rich": "rich",
-    "sh.py": "sh",
+    "sh": "sh",
     "shellingham": "shellingham",
     "typer": "typer",
 }
