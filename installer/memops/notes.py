@@ -90,7 +90,10 @@ def place(typed: str) -> Place:
         raise UsageError(f"{shown} is a link, and links are not followed.", hint)
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         raise UsageError(f"{shown} is neither a plain file nor a directory.", "Name a file of notes, or a directory.")
-    return Place(typed, path, status.st_uid, _root(path, status.st_uid))
+    try:
+        return Place(typed, path, status.st_uid, _root(path, status.st_uid))
+    except PermissionError:
+        raise NotPermitted(f"You may not look into {shown}.", "Type it again with sudo in front.") from None
 
 
 def _nearest(missing: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import tempfile
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,12 +14,28 @@ import pytest
 
 import note_month
 from memops import notes as reading
-from memops.errors import MemopsError, Refused, UsageError
+from memops.errors import MemopsError, NotPermitted, Refused, UsageError
 from memops.host import Ran
 from memops.render import settings_file
 from memops.settings import Store, check, parse
 
 NOW = datetime(2026, 6, 15, 12, tzinfo=UTC).timestamp()
+
+
+def test_a_closed_directory_is_a_matter_of_rights() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        closed = Path(directory) / "closed"
+        closed.mkdir(mode=0o700)
+        Path(directory).chmod(0o755)
+        os.seteuid(65534)
+        try:
+            for path in (closed, closed / "a.md"):
+                with pytest.raises(NotPermitted):
+                    reading.place(str(path))
+        finally:
+            os.seteuid(0)
+    with pytest.raises(UsageError, match="empty"):
+        reading.place("")
 
 
 def test_a_place_is_looked_at_before_it_is_read(tmp_path, monkeypatch) -> None:
