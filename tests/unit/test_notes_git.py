@@ -121,6 +121,7 @@ def owned(repository):
         shutil.copytree(repository, top / "notes")
         for name in ("notes", "blame", "note_dates", "note_forms"):
             shutil.copy(JOBS / f"{name}.py", top)
+        shutil.copy(JOBS.parents[1] / "installer/memops/store.py", top)
         if os.geteuid() == 0:
             for path in (top / "notes", *(top / "notes").rglob("*")):
                 os.chown(path, 65534, 65534)
