@@ -129,7 +129,7 @@ def main() -> int:
     role, name, path, seconds = sys.argv[1:5]
     try:
         count = ROLES[role](name, path, time.monotonic() + float(seconds))
-    except sqlite3.Error as error:
+    except Exception as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     print(count, file=sys.stderr)
