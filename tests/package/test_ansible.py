@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 HOSTS = "[agents]\nlocalhost ansible_connection=local ansible_python_interpreter=/usr/bin/python3\n"
 
+ALTERNATE = True  # each test on one Debian, all on both in the long form
+
 
 @pytest.fixture
 def controller(suite: str) -> Iterator[Server]:

@@ -27,6 +27,8 @@ ENVIRONMENT = {
 }
 COMMAND = "/home/person/.local/bin/memops"
 
+ALTERNATE = True  # each test on one Debian, all on both in the long form
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:

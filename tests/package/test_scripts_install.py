@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 SCRIPT = "/root/memops/scripts/install"
 LINK = "/usr/local/bin/memops"
 
+ALTERNATE = True  # each test on one Debian, all on both in the long form
+
 
 @pytest.fixture
 def prepared(suite: str) -> Iterator[Server]:

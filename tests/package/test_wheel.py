@@ -91,12 +91,15 @@ def test_the_unit_tests_pass_on_the_other_python_and_sqlite(other: str) -> None:
         server.copy_in(images.wheelhouse(), "/wheels")
         for name in (*images.SOURCES, "tests"):
             server.copy_in(images.ROOT / name, f"/root/memops/{name}")
-        server.sh("apt-get -qq update && apt-get -qqy install --no-install-recommends sqlite3", timeout=300)
+        server.sh("apt-get -qq update && apt-get -qqy install --no-install-recommends sqlite3 git", timeout=300)
         server.sh(
             "python3 -m venv /root/env; cd /root/memops;"
             " /root/env/bin/pip install --quiet --no-index --find-links=/wheels . pytest pytest-xdist hypothesis",
             timeout=300,
         )
-        done = server.sh("cd /root/memops; /root/env/bin/python -m pytest -q -n2 tests/unit", check=False, timeout=900)
+        # Being killed is the same on every Python, and takes long.
+        some = "" if os.environ.get("MEMOPS_LONG") else "-k 'not killed and not swapping and not moment'"
+        command = f"cd /root/memops; /root/env/bin/python -m pytest -q -n2 tests/unit {some}"
+        done = server.sh(command, check=False, timeout=900)
         assert done.code == 0, done.stdout[-10000:]
         assert " passed" in done.stdout

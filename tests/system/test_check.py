@@ -12,6 +12,8 @@ from system.machine import add_facts, listing, memops, status
 if TYPE_CHECKING:
     from system.server import Server
 
+ALTERNATE = True  # each test on one Debian, all on both in the long form
+
 SETS = "/var/lib/memops/default.sets.json"
 EXPORTER = "/var/lib/prometheus/node-exporter"
 PROM = f"{EXPORTER}/memops.prom"

@@ -12,6 +12,8 @@ from system.machine import add_facts, memops, sets
 if TYPE_CHECKING:
     from system.server import Server
 
+ALTERNATE = True  # each test on one Debian, all on both in the long form
+
 SETS = "/srv/backup/default"
 AGENT = "[Service]\nUser=agent\nExecStart=/bin/sleep infinity\n"
 HISTORY = (
