@@ -41,7 +41,19 @@ def memops(server: Server, *arguments: str, code: int = 0, **options: Any) -> Re
     result = server.run("memops", *arguments, check=False, timeout=300, **options)
     assert result.code == code, f"memops {' '.join(arguments)} → {result.code}\n{result.stdout}{result.stderr}"
     assert "Traceback" not in result.stderr, result.stderr
+    if arguments[0] in ("install", "prune") and code == 0:
+        settle(server)
     return result
+
+
+def settle(server: Server) -> None:
+    """Wait for the digests, which systemd starts after each prune: nobody else does, and they leave records."""
+
+    def idle() -> bool:
+        shown = server.run("systemctl", "show", "--property=ActiveState", "memory-digest*.service", check=False).stdout
+        return "ActiveState=activating" not in shown
+
+    server.wait_until(idle)
 
 
 def status(server: Server, *arguments: str) -> dict[str, Any]:
