@@ -50,8 +50,9 @@ def settle(server: Server) -> None:
     """Wait for the digests, which systemd starts after each prune: nobody else does, and they leave records."""
 
     def idle() -> bool:
-        shown = server.run("systemctl", "show", "--property=ActiveState", "memory-digest*.service", check=False).stdout
-        return "ActiveState=activating" not in shown
+        shown = server.run("systemctl", "show", "--property=ActiveState,Job", "memory-digest*.service", check=False)
+        busy = [line for line in shown.stdout.splitlines() if line.startswith("Job=") and line not in ("Job=", "Job=0")]
+        return "ActiveState=activating" not in shown.stdout and not busy
 
     server.wait_until(idle)
 
