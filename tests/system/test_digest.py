@@ -119,9 +119,9 @@ def test_a_digest_after_every_prune_good_or_not(memops_server: Server) -> None:
     lines = memops(server, "status", env={"COLUMNS": "80"}).stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert "  sources      4 person, 1 web" in lines
-    assert any(line.startswith("  confirmed    under 30 days ████") for line in lines)
+    assert any(line.startswith("  confirmed    under 30 days      ████") for line in lines)
     plain = memops(server, "status", env={"PYTHONIOENCODING": "ascii"}).stdout
-    assert "  confirmed    under 30 days ####" in plain
+    assert "  confirmed    under 30 days      ####" in plain
 
     # A digest that fails is a warning; so are the units that an earlier version did not have.
     server.run("mv", "/etc/memops/default/health.sql", "/root/health.sql")
