@@ -82,6 +82,7 @@ def test_it_runs_in_a_fresh_environment(wheel: Path, suite: str) -> None:
         assert "/store.py\n" in rendered
 
 
+SLOW = True
 OTHER = [suite for suite, python in PYTHON.items() if python != f"{sys.version_info.major}.{sys.version_info.minor}"]
 
 

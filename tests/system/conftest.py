@@ -37,18 +37,27 @@ def pytest_runtest_makereport(
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run the tests of a module with ``ALTERNATE`` on one Debian each, the next test on the other one.
 
-    MEMOPS_LONG=1 runs them on both, as all others always are.
+    MEMOPS_LONG=1 runs them on both, as all others always are. Modules with ``SLOW`` come first, or the other workers
+    would wait for one of their tests at the end.
     """
-    if os.environ.get("MEMOPS_LONG"):
-        return
+    if not os.environ.get("MEMOPS_LONG"):
+        _alternate(config, items)
+    items.sort(key=lambda item: not getattr(_module(item), "SLOW", False))
+
+
+def _module(item: pytest.Item) -> object:
+    found = item.getparent(pytest.Module)
+    return found and found.obj
+
+
+def _alternate(config: pytest.Config, items: list[pytest.Item]) -> None:
     suites = list(images.SUITES)
     turns: dict[str, int] = {}
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
         own = getattr(item, "callspec", None)
-        module = item.getparent(pytest.Module)
-        if own is None or "suite" not in own.params or not getattr(module and module.obj, "ALTERNATE", False):
+        if own is None or "suite" not in own.params or not getattr(_module(item), "ALTERNATE", False):
             kept.append(item)
             continue
         turn = turns.setdefault(f"{item.path}::{getattr(item, 'originalname', '')}", len(turns))

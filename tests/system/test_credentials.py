@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from system.server import Result, Server
 
 ALTERNATE = True
+SLOW = True
 
 RECORD = "/var/lib/memops/default/verdicts.jsonl"
 

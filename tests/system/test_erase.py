@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from system.server import Server
 
 ALTERNATE = True  # each test on one Debian, all on both in the long form
+SLOW = True
 
 WORD = "Xylophone 7731"
 STATE = "/var/lib/memops/default"

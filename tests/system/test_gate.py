@@ -11,7 +11,6 @@ from system.machine import add_facts, ids, memops, status
 if TYPE_CHECKING:
     from system.server import Server
 
-ALTERNATE = True  # each test on one Debian, all on both in the long form
 
 PRUNE, TIMER = "memory-prune.service", "memory-prune.timer"
 RUNS = "/var/lib/memops/default/runs.jsonl"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from system.server import Result, Server
 
 ALTERNATE = True  # each test on one Debian, all on both in the long form
+SLOW = True
 
 BROKEN = "/etc/systemd/system/memory-snapshot.service.d/broken.conf"
 

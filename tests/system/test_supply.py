@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ALTERNATE = True  # each test on one Debian, all on both in the long form
+SLOW = True
 
 TABLE = [
     # What root runs and reads: nobody else may write it, and secrets are root's alone.
