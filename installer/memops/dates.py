@@ -76,7 +76,7 @@ def shown(text: str, now: datetime | None = None) -> str:
     if moment is None:
         return text
     here = now or datetime.now().astimezone()
-    seconds = round((moment - here).total_seconds())
+    seconds = round((moment - here).total_seconds() / 60) * 60  # what was 7d a moment ago is in 7 days
     span = health.span(seconds)
     local = moment.astimezone(now.tzinfo if now else None)  # with the offset of that day, not of today
     there = "" if not local.utcoffset() else f", here {local:%Y-%m-%d %H:%M}"

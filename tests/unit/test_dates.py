@@ -99,6 +99,7 @@ def test_since() -> None:
 def test_shown() -> None:
     assert dates.shown("2026-12-08 10:30:00", NOW) == "2026-12-08 10:30 UTC (in 7 days)"
     assert dates.shown("2026-12-01 08:30:00", NOW) == "2026-12-01 08:30 UTC (2 hours ago)"
+    assert dates.shown("2026-12-08 10:29:58", NOW).endswith("(in 7 days)")
     assert dates.shown("never", NOW) == "never"
 
 
