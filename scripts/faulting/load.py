@@ -225,6 +225,8 @@ def held(load: Load, seconds: float) -> list[str]:
     during = load.pinned(seconds)
     problem = health.wal_problem(during)
     grown = load.wal_now()
+    writer = load.agent("plain", "after", 1)  # SQLite begins the -wal anew when somebody writes
+    load.problems += [problem for problem in [writer.end()] if problem]
     load.problems += load.job(work.Prune())(0)
     later = load.last_counts()
     print(

@@ -132,8 +132,8 @@ def _quoted(name: str) -> str:
 # Records
 
 
-def clean_records(state: str, words: traces.Words, sign: str, gone: Collection[str]) -> list[str]:
-    """Take the words, and the facts that have gone, out of the records; what is no record of ours is named instead."""
+def clean_records(state: str, words: traces.Words, sign: str) -> list[str]:
+    """Take the words out of the records; what is no record of ours is named instead."""
     left = []
     with job.alone(state):
         for name in sorted(os.listdir(state)):
@@ -146,7 +146,7 @@ def clean_records(state: str, words: traces.Words, sign: str, gone: Collection[s
                     if traces.in_file(path, words):
                         os.unlink(path)
                 elif name.endswith((".jsonl", ".json")):
-                    _clean_record(path, stat.S_IMODE(status.st_mode), words, sign, gone)
+                    _clean_record(path, stat.S_IMODE(status.st_mode), words, sign)
             except FileNotFoundError:
                 continue
             except (OSError, ValueError, RecursionError) as error:
@@ -154,10 +154,10 @@ def clean_records(state: str, words: traces.Words, sign: str, gone: Collection[s
     return left
 
 
-def _clean_record(path: str, mode: int, words: traces.Words, sign: str, gone: Collection[str]) -> None:
+def _clean_record(path: str, mode: int, words: traces.Words, sign: str) -> None:
     with open(path, encoding="utf-8", errors="surrogateescape", opener=_no_link) as file:
         lines = file.read().splitlines()
-    new = [cleaned for line in lines if (cleaned := _clean_line(line, words, sign, gone)) is not None]
+    new = [cleaned for line in lines if (cleaned := _clean_line(line, words, sign)) is not None]
     if new != lines:
         job.replace_file(path, "\n".join(new) + "\n" if new else "", mode)
 
@@ -166,30 +166,24 @@ def _no_link(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
-def _clean_line(line: str, words: traces.Words, sign: str, gone: Collection[str]) -> str | None:
-    named = any(json.dumps(name)[1:-1] in line for name in gone)
-    if not named and not words.of(line.encode(errors="surrogateescape")):
+def _clean_line(line: str, words: traces.Words, sign: str) -> str | None:
+    if not words.of(line.encode(errors="surrogateescape")):
         return line
     new: str | None = None
     with contextlib.suppress(ValueError, RecursionError):
-        new = json.dumps(_without(json.loads(line), words, sign, gone), ensure_ascii=False)
+        new = json.dumps(_without(json.loads(line), words, sign), ensure_ascii=False)
     # A line that is none of ours, or keeps a piece of the words, goes as a whole.
     return new if new is not None and not words.of(new.encode(errors="surrogatepass")) else None
 
 
-def _without(value: Any, words: traces.Words, sign: str, gone: Collection[str]) -> Any:
+def _without(value: Any, words: traces.Words, sign: str) -> Any:
     if isinstance(value, str):
         return words.without(value, sign)
     if isinstance(value, list):
-        return [_without(each, words, sign, gone) for each in value if not _is_gone(each, gone)]
+        return [_without(each, words, sign) for each in value]
     if isinstance(value, dict):
-        return {words.without(key, sign): _without(each, words, sign, gone) for key, each in value.items()}
+        return {words.without(key, sign): _without(each, words, sign) for key, each in value.items()}
     return value
-
-
-def _is_gone(value: Any, gone: Collection[str]) -> bool:
-    """Whether it is a fact, with its texts, that has gone."""
-    return isinstance(value, dict) and "fact" in value and value.get("id") in gone
 
 
 def remove_tree(directory: str, name: str) -> None:

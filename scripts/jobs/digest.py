@@ -98,7 +98,7 @@ def gather(
         if len(chosen) < bound.facts:
             chosen.append(
                 {
-                    "id": shown.text(name, 100),
+                    "id": shown.text(name, shown.ID),
                     "subject": shown.text(subject, 100),
                     "fact": shown.text(fact, 500),
                     "source": shown.text(source, 200),

@@ -27,6 +27,7 @@ import store
 import blanking
 import full_text
 import job
+import kept
 import rows
 import traces
 import verdicts
@@ -275,7 +276,8 @@ def delete(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
             left.append(words.shown(f"{shown}: {job.explain(error)}"))
     with contextlib.suppress(OSError):  # it is done, and a full disk must not say otherwise
         _record(task.state, gone, words, given)
-    left += blanking.clean_records(task.state, words, sign, set(gone))
+        kept.drop(task.state, gone)
+    left += blanking.clean_records(task.state, words, sign)
     for seen, shown in task.beside:
         left += _remove_copies(seen, shown, words)
     return {"gone": gone, "blanked": blanked, "left": left}

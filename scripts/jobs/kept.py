@@ -5,35 +5,33 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-import records
-
 import job
+import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 FILES = ("digests.jsonl", "review.json")
 
 
 def drop(state: str, ids: Iterable[str]) -> None:
-    """Take these facts out of what is kept in the directory ``state``. Raises OSError."""
-    from shown import text
-
-    gone = {text(name, 100) for name in ids}
+    """Take these facts out of what is kept in ``state``, which the agent may have spoilt. Raises OSError."""
+    gone = {shown.text(name, shown.ID) for name in ids}
     if not gone:
         return
     for name in FILES:
-        path = os.path.join(state, name)
         with job.alone(state):
-            before = records.objects(records.read(path) or "")
-            after = [
-                {**each, "facts": [fact for fact in each.get("facts") or [] if fact.get("id") not in gone]}
-                for each in before
-            ]
+            before = job.read_lines(state, name)
+            after = [_without(each, gone) for each in before]
             if after != before:
-                lines = [json.dumps(each) for each in after if each["facts"] or name != FILES[0]]
-                job.replace_file(path, "".join(f"{line}\n" for line in lines), 0o600)
+                job.replace_file(os.path.join(state, name), "".join(f"{json.dumps(each)}\n" for each in after), 0o600)
+
+
+def _without(found: dict[str, Any], gone: Collection[str]) -> dict[str, Any]:
+    facts = found.get("facts")
+    there = [fact for fact in facts if isinstance(fact, dict)] if isinstance(facts, list) else []
+    return {**found, "facts": [fact for fact in there if str(fact.get("id")) not in gone]}

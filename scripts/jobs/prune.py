@@ -25,6 +25,7 @@ import gate
 import guard
 import job
 import reading
+import wal
 from sections import read_sections
 
 LOCK_SECONDS: Final = 0.02
@@ -35,12 +36,6 @@ FIRST_BATCH: Final = 16
 
 BATCH_SECONDS: Final = 60
 """A transaction that takes longer is given up: the store has a trigger that does not end."""
-
-LARGE_WAL: Final = 16 << 20
-"""Bytes in a -wal from which on it is begun anew. SQLite does that itself at 4 MB, unless somebody reads just then."""
-
-WAL_PATIENCE: Final = 500
-"""Milliseconds that this may wait for readers; the agent does not get to write meanwhile."""
 
 SECTIONS: Final = ("prepare", "guard", "batch", "report")
 """Those of prune.sql."""
@@ -127,25 +122,6 @@ def take_counts(connection: sqlite3.Connection, sections: dict[str, list[str]], 
     return counts
 
 
-def take_wal(connection: sqlite3.Connection) -> Counts:
-    """Bytes of the store and of its -wal, and of what waits in there because somebody has been reading for long.
-
-    A checkpoint that waits for nobody comes first, so that what is left is what cannot be brought into the store. Where
-    reads overlap all the time, SQLite never gets to begin a -wal anew, and it grows: a large one is begun anew here.
-    """
-    try:
-        (size,), (pages,) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_size", "page_count"))
-        _, written, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        if written * size > LARGE_WAL:
-            connection.execute(f"PRAGMA busy_timeout = {WAL_PATIENCE}")
-            _, written, moved = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        _, _, path = connection.execute("PRAGMA database_list").fetchone()
-        wal = os.stat(f"{path}-wal").st_size if written >= 0 else 0
-    except (sqlite3.Error, OSError):
-        return {}
-    return {"bytes": pages * size, "wal_bytes": wal, "wal_waiting": max(0, written - moved) * size}
-
-
 def make_forecast(connection: sqlite3.Connection, sections: dict[str, list[str]], doomed: int) -> Counts:
     """The same before anything is deleted, with what would go by reason."""
     counts = take_counts(connection, sections, doomed)
@@ -176,7 +152,7 @@ def work(
         failure = make_failure(error)
         connection.rollback()
     watch.until = max(watch.until, time.monotonic() + BATCH_SECONDS)
-    counts = take_counts(connection, sections, doomed) | take_wal(connection)
+    counts = take_counts(connection, sections, doomed) | wal.measure(connection)
     line = (
         "{expired} expired, {superseded} superseded, {chain} in chains, {doubtful} kept as doubtful; "
         "{rows} rows, {live} live, gap {gap}, {seconds:.1f} s"

@@ -37,7 +37,7 @@ LIMIT: Final = 20
 def kept(fact: Mapping[str, Any]) -> dict[str, Any]:
     """A fact of the queue as it is kept for the mail."""
     return {
-        "id": shown.text(fact["id"], 100),
+        "id": shown.text(fact["id"], shown.ID),
         "subject": shown.text(fact["subject"], 100),
         "fact": shown.text(fact["fact"], 500),
         "source": shown.text(fact["source"], 200),

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+ID = 100
+"""Characters of an id in a digest and in the reminder."""
+
+
 def text(value: object, limit: int) -> str:
     """The agent's text on one line; masked first, or half a key could be left."""
     return store.printable(store.mask(str(value)[:4000]), limit)

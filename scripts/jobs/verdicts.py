@@ -68,7 +68,8 @@ def _apply(reader: rows.Reader, verdict: Mapping[str, Any], *, terminal: bool) -
         done["new"] = reader.one(_replace(reader.connection, fact, verdict, terminal=terminal, allow=why is not None))
         done |= allowing(done["new"], why)
     elif verdict["verdict"] == "forget":
-        require_same(going(reader, [fact["id"]], only=False), verdict.get("going"))
+        if "going" in verdict:
+            require_same(going(reader, [fact["id"]], only=False), verdict["going"])
         done["gone"], done["back"] = forget(reader.connection, [fact["id"]], only=False)
     return done
 

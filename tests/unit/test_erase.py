@@ -330,6 +330,8 @@ def test_whatever_was_planted_in_whatever_column_is_in_no_byte_afterwards(
     tmp_path_factory, text, column, secure, before, full_text
 ):
     place = Place(tmp_path_factory.mktemp("place"), full_text=full_text)
+    # A word of the schema itself stays, and is told (hypothesis finds such words in our sources).
+    hypothesis.assume(text.lower() not in str(place.case.run("SELECT sql FROM sqlite_schema")).lower())
     names = [place.case.remember(f"fact {number}") for number in range(3)]
     log = place.other("log.db", "CREATE TABLE log (a, b)")
     with contextlib.closing(sqlite3.connect(log)) as connection, connection:

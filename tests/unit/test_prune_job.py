@@ -267,7 +267,7 @@ def test_a_long_read_keeps_the_wal_and_the_record_says_how_much_waits(tmp_path: 
     path = make_store(tmp_path / "memory.db", [*LIVE, Row("dead", expires_at=PAST)])
     reader, agent = writer(path), writer(path)
     agent.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    assert run_service(path, sql).counts["wal_waiting"] == 0
+    assert run_service(path, sql).counts["wal_waiting"] < 100_000
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM memory").fetchone()
     for _ in range(20):
@@ -276,23 +276,19 @@ def test_a_long_read_keeps_the_wal_and_the_record_says_how_much_waits(tmp_path: 
     assert 20 * 300 * 600 < counts["wal_waiting"] <= counts["wal_bytes"]
     assert counts["wal_bytes"] == path.with_name("memory.db-wal").stat().st_size
     reader.execute("COMMIT")
-    assert run_service(path, sql).counts["wal_waiting"] == 0
-
-
-def test_a_large_wal_is_begun_anew_when_nobody_reads(tmp_path: Path, sql: Path, writer) -> None:
-    path = make_store(tmp_path / "memory.db", LIVE)
-    reader, agent = writer(path), writer(path)
-    reader.execute("BEGIN")
-    reader.execute("SELECT count(*) FROM memory").fetchone()
-    while path.with_name("memory.db-wal").stat().st_size <= prune.LARGE_WAL:
-        agent.execute("UPDATE memory SET fact = hex(randomblob(3000))")
-    held = run_service(path, sql).counts
-    assert prune.LARGE_WAL < held["wal_waiting"] <= held["wal_bytes"]
-    reader.execute("COMMIT")
-    assert path.with_name("memory.db-wal").stat().st_size > prune.LARGE_WAL
+    # The agent goes on, and SQLite begins the -wal anew by itself; the file keeps its length.
+    for _ in range(3):
+        agent.execute("UPDATE memory SET fact = hex(randomblob(9)) WHERE id = (SELECT min(id) FROM memory)")
     after = run_service(path, sql).counts
-    assert (after["wal_bytes"], after["wal_waiting"]) == (0, 0)
-    assert agent.execute("SELECT count(*) FROM memory").fetchone() == (300,)
+    assert after["wal_waiting"] < 100_000
+    assert after["wal_bytes"] >= counts["wal_bytes"]
+
+
+def test_no_job_runs_a_checkpoint_beside_the_agent(lib: Path) -> None:
+    """SQLite 3.7.0 to 3.51.2 may lose what another process commits meanwhile: https://www.sqlite.org/wal.html#walresetbug."""
+    scripts = {str(script.relative_to(lib)): script.read_text() for script in lib.rglob("*.py")}
+    # An erasing does so once nobody else has the store open, and says that it could not where somebody has.
+    assert [name for name, text in scripts.items() if "wal_checkpoint" in text.lower()] == ["erase.py"]
 
 
 def test_no_fact_is_told_and_ids_are_escaped(tmp_path: Path, sql: Path, lib: Path) -> None:

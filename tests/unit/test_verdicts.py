@@ -303,10 +303,12 @@ def test_what_is_forgotten_leaves_the_digest_and_the_reminder(case: Case) -> Non
     gone, stays = case.remember("ZEBRA"), case.remember("other")
     facts = [{"id": name, "fact": text} for name, text in ((gone, "ZEBRA"), (stays, "other"))]
     for name in ("digests.jsonl", "review.json"):
-        (case.state / name).write_text(json.dumps({"facts": facts}) + "\n")
+        odd = [{"facts": 7}, {"facts": [7, {"id": ["x"]}]}, [], {}]
+        (case.state / name).write_text("".join(json.dumps(line) + "\n" for line in [*odd, {"facts": facts}]))
     case.forget(gone)
     for name in ("digests.jsonl", "review.json"):
-        assert json.loads((case.state / name).read_text())["facts"] == facts[1:]
+        assert json.loads((case.state / name).read_text().splitlines()[-1])["facts"] == facts[1:]
+        assert "ZEBRA" not in (case.state / name).read_text()
         assert (case.state / name).stat().st_mode & 0o777 == 0o600
 
 
