@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from memops import cli_backups, cli_digest, cli_facts, cli_notes, cli_restore, cli_review, cli_scan, panels
+from memops import cli_backups, cli_digest, cli_facts, cli_forget, cli_notes, cli_restore, cli_review, cli_scan, panels
 from memops.cli_backups import Name  # noqa: TC001 - typer reads the annotations
 
 app = typer.Typer(
@@ -298,6 +298,7 @@ def prune(
 
 
 cli_facts.register(app)
+cli_forget.register(app)
 cli_review.register(app)
 cli_scan.register(app)
 cli_digest.register(app)

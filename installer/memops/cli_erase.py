@@ -41,7 +41,7 @@ def require_fitting(ids: list[str] | None, matching: str | None, *, erase: bool,
 
 def erase(store: Store, wanted: Wanted, *, dry_run: bool, yes: bool, as_json: bool, from_input: bool) -> None:
     """Look, say, ask, erase, look again; exit code 7 where something is left. Raises MemopsError."""
-    from memops import cli_facts, erasing, facts, report
+    from memops import cli_facts, erasing, report
 
     if as_json and not (yes or dry_run):
         raise UsageError("With --json nobody is asked.", "If it is right, add --yes; to look first, --dry-run.")
@@ -60,8 +60,7 @@ def erase(store: Store, wanted: Wanted, *, dry_run: bool, yes: bool, as_json: bo
             raise UsageError("Nobody is there to agree to that.", "If it is right, add --yes.")
         typer.confirm("Erase it for good?", abort=True, err=True)
         wanted = _ask_about_sets(wanted, looked)
-    terminal = sys.stdin.isatty() and sys.stdout.isatty() and not as_json
-    done = erasing.carry_out(store, wanted, looked, by=facts.person(), terminal=terminal, say=report.say)
+    done = erasing.carry_out(store, wanted, looked, **cli_facts.who(store, as_json=as_json), say=report.say)
     if as_json:
         cli_facts.print_json(
             store, gone=done.gone, ids=done.ids, left=done.left, remarks=done.remarks, receipt=done.receipt

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import TYPE_CHECKING, Any
 
 from memops import facts, records
-from memops.errors import NotPermitted
 
 if TYPE_CHECKING:
     from memops.settings import Store
@@ -17,10 +15,7 @@ def newest(store: Store) -> dict[str, Any] | None:
     try:
         kept = records.objects(records.read(f"{store.state}/digests.jsonl") or "")
     except records.NotAllowed:
-        raise NotPermitted(
-            f"The digests are the user {store.user}'s, and you are {getpass.getuser()}.",
-            "Type it again with sudo in front.",
-        ) from None
+        raise facts.denied(store) from None
     return next((digest for digest in reversed(kept) if isinstance(digest.get("facts"), list)), None)
 
 

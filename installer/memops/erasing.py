@@ -8,7 +8,6 @@ word, and is escaped. "Gone" is said only where everything was looked at and not
 from __future__ import annotations
 
 import contextlib
-import getpass
 import json
 import os
 import time
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from memops import apply, backup, facts, holders, host, owner, sets, systemd
-from memops.errors import MemopsError, NotPermitted, Refused
+from memops.errors import MemopsError, Refused
 from memops.settings import LIBRARY
 from memops.store import printable
 
@@ -274,10 +273,7 @@ def _owner(store: Store, op: str, given: dict[str, Any]) -> dict[str, Any]:
     """The answer of erase.py. Raises MemopsError."""
     root = is_root()
     if not root and os.geteuid() != facts.uid(store):
-        raise NotPermitted(
-            f"The facts of this store are the user {store.user}'s, and you are {getpass.getuser()}.",
-            "Type it again with sudo in front.",
-        )
+        raise facts.denied(store)
     strict = root and store.strict
     more = ["MemoryMax=2G"]
     databases = [(store.seen_db if strict else store.db, store.db)]

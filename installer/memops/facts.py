@@ -60,14 +60,23 @@ def person() -> str:
     """Who types this: the login behind sudo, or the user."""
     if os.geteuid() == 0 and (login := os.environ.get("SUDO_USER")):
         return login
-    return _user()
+    return user_name()
 
 
-def _user() -> str:
+def user_name() -> str:
+    """The user that runs this; the number of one without a name."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         return str(os.geteuid())
+
+
+def denied(store: Store) -> NotPermitted:
+    """What is said to a user who is neither root nor the store's owner."""
+    return NotPermitted(
+        f"The facts of this store are the user {store.user}'s, and you are {user_name()}.",
+        "Type it again with sudo in front.",
+    )
 
 
 def at_terminal() -> bool:
@@ -99,10 +108,7 @@ def ask(store: Store, op: str, **arguments: Any) -> Any:
     elif os.geteuid() == uid(store):
         ran = host.ask(*words, "--store", store.db, *paths, stdin=request, timeout=TIMEOUT)
     else:
-        raise NotPermitted(
-            f"The facts of this store are the user {store.user}'s, and you are {_user()}.",
-            "Type it again with sudo in front.",
-        )
+        raise denied(store)
     try:
         answer = json.loads(ran.out)
     except ValueError:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memops import assets, host, owner, systemd
+from memops import host, owner, systemd
 from memops.errors import MemopsError, NotPermitted, Refused, UsageError
 from memops.places import OWN_PLACES, SHARED_DIRECTORIES
 from memops.settings import check_path
@@ -37,16 +37,7 @@ MODULES = ("store", "note_dates", "note_forms", "blame", "notes")
 FILES_SHOWN = 40
 PROBLEMS_SHOWN = 20
 
-# From standard input, since the owner need not be able to read where this package lies.
-_START = f"""
-import json, sys, types
-given = json.load(sys.stdin)
-for name, text in given["modules"].items():
-    module = sys.modules[name] = types.ModuleType(name)
-    module.__file__ = f"/usr/local/lib/memops/{{name}}.py"
-    exec(compile(text, module.__file__, "exec"), module.__dict__)
-sys.exit(sys.modules["{MODULES[-1]}"].main(given["words"]))
-"""
+_START = f'{owner.LOADER}\nsys.exit(module.main(given["words"]))'
 
 _DENIED = ("NoNewPrivileges=yes", "RestrictSUIDSGID=yes", "RestrictNamespaces=yes", "LockPersonality=yes", "UMask=0077")
 _ROOM = ("PrivateDevices=yes", "ProtectProc=invisible", "ProtectKernelTunables=yes", "ProtectControlGroups=yes")
@@ -233,10 +224,8 @@ def _user(uid: int) -> str:
 
 def _words(places: Sequence[Place], seen: Sequence[str], options: Sequence[str]) -> str:
     """The standard input of the script: its modules and its command line."""
-    texts = assets.jobs()
-    modules = {name: texts[f"{name}.py"] for name in MODULES}
     names = (f"--name={each.typed}" for each in places)
-    return json.dumps({"modules": modules, "words": [*options, *names, "--", *seen]})
+    return owner.given(MODULES, words=[*options, *names, "--", *seen])
 
 
 _COUNTS = ("entries", "dated", "undated", "old")

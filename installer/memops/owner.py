@@ -17,19 +17,31 @@ if TYPE_CHECKING:
 
     from memops.settings import Store
 
-_DRIVER = """
-import json, sqlite3, sys, types
-for name, source in json.loads({sources!r}).items():
-    module = types.ModuleType(name)
-    sys.modules[name] = module
-    exec(compile(source, name + ".py", "exec"), module.__dict__)
+LOADER = """
+import json, sys, types
+given = json.load(sys.stdin)
+for name, text in given["modules"].items():
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__file__ = f"/usr/local/lib/memops/{name}.py"
+    exec(compile(text, module.__file__, "exec"), module.__dict__)
+"""
+"""The beginning of a program that loads the modules which ``given`` brings: the library need not be installed yet, nor
+need the owner be able to read where this package lies. The last one is in ``module``."""
+
+_ANSWER = """
+import sqlite3
 try:
-    answer = {{"value": module.{function}(*json.loads({arguments!r}))}}
+    answer = {"value": getattr(module, given["function"])(*given["arguments"])}
 except (sqlite3.Error, OSError, sys.modules["store"].StoreError) as error:
-    answer = {{"error": str(error)}}
+    answer = {"error": str(error)}
 print(json.dumps(answer))
 """
-"""The library need not be installed yet, so the modules come with the question; the last one is asked."""
+
+
+def given(names: Iterable[str], **more: Any) -> str:
+    """The standard input for ``LOADER``: the library's modules of these names, in the order of their need, and more."""
+    jobs = assets.jobs()
+    return json.dumps({"modules": {name: jobs[f"{name}.py"] for name in names}, **more})
 
 
 WALLS = (
@@ -62,11 +74,8 @@ def call(store: Store, function: str, *arguments: str, timeout: float = 120) -> 
 
     Raises MemopsError with the reason when the function or the start of the process fails.
     """
-    jobs = assets.jobs()
-    sources = json.dumps({name: jobs[f"{name}.py"] for name in ("store", "shape")})
-    words = json.dumps([store.seen_db, *arguments])
-    script = _DRIVER.format(sources=sources, function=function, arguments=words)
-    ran = run(store, "/usr/bin/python3", "-I", "-", stdin=script, timeout=timeout)
+    words = given(("store", "shape"), function=function, arguments=[store.seen_db, *arguments])
+    ran = run(store, "/usr/bin/python3", "-I", "-c", LOADER + _ANSWER, stdin=words, timeout=timeout)
     try:
         answer = json.loads(ran.out)
     except ValueError:

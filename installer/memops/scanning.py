@@ -6,13 +6,12 @@ limited, checked and escaped before anybody sees it.
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 from typing import TYPE_CHECKING, Any
 
 from memops import facts, host, owner
-from memops.errors import MemopsError, NotPermitted
+from memops.errors import MemopsError
 from memops.settings import LIBRARY
 from memops.store import printable
 
@@ -46,10 +45,7 @@ def scan(store: Store, *, notes: bool, progress: Callable[[int, int], None] | No
         words += [word for path in store.notes if notes for word in ("--notes", path, path)]
         command = tuple(words)
     else:
-        raise NotPermitted(
-            f"The facts of this store are the user {store.user}'s, and you are {getpass.getuser()}.",
-            "Type it again with sudo in front.",
-        )
+        raise facts.denied(store)
     found: Any = None
 
     def hear(line: str) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import math
 import os
 import re
@@ -599,6 +600,14 @@ def new_id() -> str:
     return "m_" + "".join(digits[number >> shift & 31] for shift in range(45, -1, -5))
 
 
+BEHIND: Final = (
+    "WITH RECURSIVE behind (id) AS (SELECT value FROM json_each(?)"
+    " UNION SELECT m.id FROM memory AS m JOIN behind ON m.superseded_by = behind.id)"
+)
+"""The facts whose ids a JSON list has, and all that they replaced, each before what is behind it: SQLite takes the rows
+of a recursive query first in, first out. It ends where chains go in a circle, too."""
+
+
 def remember(
     connection: sqlite3.Connection,
     subject: str,
@@ -628,7 +637,7 @@ def remember(
         if origin and not by_person and "origin" not in columns:
             texts["source"] += f"; first from {origin}"
     require_end(expires_at)
-    new = next(name for name in iter(new_id, "") if not _there(connection, name))
+    new = next(name for name in iter(new_id, "") if not is_there(connection, name))
     row = {"id": new, **texts, "expires_at": expires_at}
     if "origin" in columns and not by_person:
         row["origin"] = origin
@@ -675,11 +684,9 @@ def require_replaceable(connection: sqlite3.Connection, name: str, expires_at: s
 def require_no_permanent(connection: sqlite3.Connection, name: str, *, itself: bool = True) -> None:
     """Raise Refused if a fact without an end is behind ``name``, or is it: what ends takes along what it replaced."""
     found = connection.execute(
-        "WITH RECURSIVE behind (id) AS"
-        " (SELECT ? UNION SELECT m.id FROM memory AS m JOIN behind ON m.superseded_by = behind.id)"
-        " SELECT m.id FROM behind JOIN memory AS m ON m.id = behind.id"
+        f"{BEHIND} SELECT m.id FROM behind JOIN memory AS m ON m.id = behind.id"
         " WHERE m.expires_at IS NULL AND (m.id <> ? OR ?) LIMIT 1",
-        (name, name, itself),
+        (json.dumps([name]), name, itself),
     ).fetchone()
     if found:
         raise Refused(
@@ -714,16 +721,16 @@ def origins(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, str
 def _chain_origin(connection: sqlite3.Connection, name: str) -> str | None:
     """The sources at the far end of the chain behind a fact (of five at most, where it has several)."""
     (found,) = connection.execute(
-        "WITH RECURSIVE behind (id) AS"
-        " (SELECT ? UNION SELECT m.id FROM memory AS m JOIN behind ON m.superseded_by = behind.id)"
-        " SELECT group_concat(source, '; ') FROM (SELECT m.source FROM behind JOIN memory AS m ON m.id = behind.id"
+        f"{BEHIND} SELECT group_concat(source, '; ')"
+        " FROM (SELECT m.source FROM behind JOIN memory AS m ON m.id = behind.id"
         " WHERE m.id <> ? AND NOT EXISTS (SELECT 1 FROM memory AS o WHERE o.superseded_by = m.id) LIMIT 5)",
-        (name, name),
+        (json.dumps([name]), name),
     ).fetchone()
     return None if found is None else str(found)
 
 
-def _there(connection: sqlite3.Connection, name: str) -> bool:
+def is_there(connection: sqlite3.Connection, name: object) -> bool:
+    """Whether there is a fact with this id."""
     return connection.execute("SELECT 1 FROM memory WHERE id = ?", (name,)).fetchone() is not None
 
 

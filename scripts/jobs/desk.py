@@ -179,7 +179,7 @@ class Desk:
         for at in range(0, len(ids), TOGETHER):
             # In pieces, so that the agent hardly waits; each with its whole chains.
             with store.writing(self._connection):
-                there = [name for name in ids[at : at + TOGETHER] if rows.is_there(self._connection, name)]
+                there = [name for name in ids[at : at + TOGETHER] if store.is_there(self._connection, name)]
                 gone += verdicts.forget(self._connection, there, only=False)[0]
         self._forgotten(ids, gone, by, terminal=terminal)
         return {"count": len(gone)}

@@ -178,7 +178,7 @@ def make(arguments: argparse.Namespace, watch: reading.Watch) -> job.Outcome:
 
 def read_sql(directory: str) -> Sections:
     """The sections of all the store's SQL files that are needed. Raises JobError, OSError."""
-    wanted = {"prune": prune.SECTIONS, "digest": SECTIONS, "health": vitals.SECTIONS}
+    wanted = {"prune": prune.SECTIONS, "digest": SECTIONS, "health": vitals.SECTIONS, "review": vitals.WAITING}
     found: Sections = {}
     for name, some in wanted.items():
         found |= sections.read_sections(os.path.join(directory, f"{name}.sql"), some)

@@ -108,24 +108,10 @@ def nearest(connection: sqlite3.Connection, name: str) -> list[str]:
     return [store.printable(each) for each in difflib.get_close_matches(name, around, n=3, cutoff=0.6)]
 
 
-_BEHIND: Final = """
-WITH RECURSIVE behind (id) AS (
-  SELECT value FROM json_each(?)
-  UNION
-  SELECT old.id FROM memory AS old JOIN behind ON old.superseded_by = behind.id
-)
-"""
-
-
 def behind(connection: sqlite3.Connection, ids: Iterable[str]) -> list[str]:
     """These facts and all that they replaced, each before what is behind it; ends also where chains go in a circle."""
-    # SQLite takes the rows of a recursive query first in, first out, so the nearest come first.
-    return [str(row[0]) for row in connection.execute(f"{_BEHIND} SELECT id FROM behind", (json.dumps(list(ids)),))]
-
-
-def is_there(connection: sqlite3.Connection, name: object) -> bool:
-    """Whether there is a fact with this id."""
-    return connection.execute("SELECT 1 FROM memory WHERE id = ?", (name,)).fetchone() is not None
+    query = f"{store.BEHIND} SELECT id FROM behind"
+    return [str(row[0]) for row in connection.execute(query, (json.dumps(list(ids)),))]
 
 
 def head(connection: sqlite3.Connection, name: str) -> str:
@@ -138,7 +124,7 @@ def head(connection: sqlite3.Connection, name: str) -> str:
             return at
         if str(row[0]) in seen:
             return name
-        if not is_there(connection, row[0]):
+        if not store.is_there(connection, row[0]):
             return at
         at = str(row[0])
         seen.add(at)

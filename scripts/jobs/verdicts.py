@@ -166,7 +166,7 @@ def forget(connection: sqlite3.Connection, ids: Sequence[str], *, only: bool) ->
         if _successor(connection, name) in doomed:
             connection.execute("UPDATE memory SET superseded_by = NULL WHERE id = ?", (name,))
     connection.executemany("DELETE FROM memory WHERE id = ?", [(name,) for name in reversed(gone)])
-    left = [name for name in gone if rows.is_there(connection, name)]
+    left = [name for name in gone if store.is_there(connection, name)]
     if left:
         raise store.Refused(
             f"a trigger of the store keeps {store.printable(left[0])}", "Look at it: sqlite3 STORE .schema"
@@ -213,7 +213,7 @@ def require_same(found: Mapping[str, Any], token: object) -> None:
 def _successor(connection: sqlite3.Connection, name: str) -> str | None:
     """What replaced a fact; None for a pointer to itself or into nothing, too."""
     row = connection.execute("SELECT superseded_by FROM memory WHERE id = ?", (name,)).fetchone()
-    return str(row[0]) if row is not None and row[0] != name and rows.is_there(connection, row[0]) else None
+    return str(row[0]) if row is not None and row[0] != name and store.is_there(connection, row[0]) else None
 
 
 def record(state: str, done: Sequence[Mapping[str, Any]], by: str, *, terminal: bool) -> None:

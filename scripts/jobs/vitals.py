@@ -19,25 +19,26 @@ if TYPE_CHECKING:
 
 SECTIONS: Final = ("confirmed", "origins")
 REASONS: Final = ("expired", "superseded", "chain")
-OVERDUE: Final = ("half", "year", "older", "never")
-"""The ages of a confirmation that the review asks about: more than 90 days, or none."""
+WAITING: Final = ("count",)
+"""The section of review.sql that says what waits."""
 
 Sections = dict[str, list[str]]
 
 
 def look(connection: sqlite3.Connection, sections: Sections, sources: Sources) -> dict[str, int]:
-    """The figures of live facts. ``sections``: of health.sql.
+    """The figures of live facts. ``sections``: of health.sql, and ``WAITING``.
 
     Where the store has no column ``origin``, a fact counts for the class of its own source.
     """
     confirmed = reading.one_row(connection, sections["confirmed"])
+    waiting, _ = connection.execute(sections["count"][0], {"older_than": None}).fetchone()
     classes = dict.fromkeys(CLASSES, 0)
     for source, origin, count in connection.execute(sections["origins"][0], {"all": 1}):
         classes[sources.class_of(source, origin)] += count
     return {
         **{f"confirmed_{age}": count for age, count in confirmed.items()},
         **{f"source_{name}": count for name, count in classes.items()},
-        "waiting": sum(confirmed[age] for age in OVERDUE),
+        "waiting": waiting,
     }
 
 

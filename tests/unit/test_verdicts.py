@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import tempfile
 import threading
@@ -29,6 +30,18 @@ def test_a_life(case: Case) -> None:
     assert case.ask("going", ids=[new], only=False, subject=None, user=None)["count"] == 2
     assert case.forget(new) == {"gone": [new, first], "back": []}
     assert case.ids() == set()
+
+
+def test_each_field_of_a_fact_is_documented(case: Case) -> None:
+    page = (Path(__file__).parents[2] / "docs/facts.md").read_text().partition("## As data")[2].partition("\n## ")[0]
+    documented = {
+        name
+        for line in page.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`(\w+)`", line.split("|")[1])
+    }
+    shown = case.ask("show", id=case.remember())["fact"]
+    assert documented - {"allowed"} == set(shown)
 
 
 def test_only_lets_the_older_fact_live_again(case: Case) -> None:
