@@ -1,7 +1,8 @@
 """An agent's memory store: open it with every pragma right; recall, remember and touch facts.
 
-One file of the standard library, and long for that reason: import it (``from memops import store``) or copy it beside
-your agent. memops installs it to /usr/local/lib/memops, where the nightly jobs import it too.
+One file of the standard library: import it (``from memops import store``) or copy it beside your agent. memops installs
+it to /usr/local/lib/memops, where the nightly jobs import it too. It is long because it must be one: opening a store,
+dates, what a source is, what looks like a credential, what may be stored, what an agent uses, and how that is found.
 
     with store.Memory("/srv/agent/memory.db") as memory:
         memory.remember("editor", "Uses Helix", source="chat 2026-08-08")
