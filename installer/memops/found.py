@@ -1,0 +1,133 @@
+"""What was found on a machine: stores, their parts, what is in them, and what is wrong. Data only; nothing here looks.
+
+discover.py fills it in, findings.py judges it, doctor prints it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+LEVELS = ("error", "warning", "note")
+"""Of findings, worst first: memory is lost or will be; it may be; worth knowing."""
+
+
+@dataclass(frozen=True)
+class Database:
+    """What a SQLite file holds, as its owner sees it. Texts are the agent's, and are escaped where they are shown.
+
+    ``tables``: name → rows. ``columns``: table → its columns. ``dates``: ``table.column`` → format of the values
+    (``utc``, ``iso``, ``epoch``, ``epoch-ms``, ``naive``, ``day``, ``odd``) → how many. ``violations``: rows of
+    foreign_key_check, by child table and parent. ``facts`` are figures about the table of memories (see findings.py).
+    """
+
+    tables: dict[str, int]
+    columns: dict[str, list[str]]
+    journal_mode: str
+    user_version: int
+    page_bytes: int
+    free_bytes: int
+    dates: dict[str, dict[str, int]] = field(default_factory=dict)
+    violations: dict[str, int] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file or directory of a store.
+
+    ``what``: ``memories``, ``change log``, ``vectors``, ``index``, ``notes``, ``queue`` or ``sessions``. ``kind``: as --with
+    has it (``sqlite``, ``qdrant``, ``chroma``, ``files``). ``path`` is absolute, as the process that uses it sees it; ``seen``
+    is the same for root (``/proc/PID/root/…`` where a unit has another file system). ``size`` is bytes, with what lies
+    below a directory; ``rows`` memories or rows, None where nobody could count. ``modified`` is seconds since 1970.
+    ``file_system`` is the type. ``sidecars``: suffix → uid, bytes, seconds. ``unread`` says why something is not known.
+    """
+
+    what: str
+    kind: str
+    path: str
+    seen: str
+    size: int
+    uid: int
+    owner: str
+    mode: int
+    links: int = 1
+    modified: float = 0.0
+    file_system: str = ""
+    rows: int | None = None
+    sidecars: dict[str, tuple[int, int, float]] = field(default_factory=dict)
+    database: Database | None = None
+    unread: str = ""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that uses a store: its user, its unit, its engine.
+
+    ``python`` is its interpreter, ``versions`` distribution → version of what is installed there, ``sqlite`` its SQLite's
+    version (empty: not known). ``deleted`` are files of the store that it has open and that are gone from the disk.
+    """
+
+    pid: int
+    uid: int
+    user: str
+    unit: str
+    command: str
+    python: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    sqlite: str = ""
+    deleted: tuple[str, ...] = ()
+    writes: bool = True
+    directory: str = ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """One store with the parts that belong together.
+
+    ``product`` is the name of a file in products/, ``path`` where it is (of its first part, or ``:memory:``), ``how`` how
+    it was found (``default``, ``environment MEM0_DIR``, ``configuration FILE``, ``open file``, ``named``, ``under care``).
+    ``lacking`` are parts that belong to it and are not there. ``namespace`` is the unit or process that alone sees it.
+    ``relative`` is the path as it was configured where it depends on a working directory. ``care`` is the name of the
+    memops store that looks after it.
+    """
+
+    product: str
+    path: str
+    how: str
+    parts: tuple[Part, ...]
+    version: str = ""
+    lacking: tuple[str, ...] = ()
+    namespace: str = ""
+    relative: str = ""
+    holders: tuple[Holder, ...] = ()
+    care: str = ""
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is so of the machine. ``unread``: what could not be looked at, and why (each a sentence)."""
+
+    now: float
+    timezone: str
+    clock_synchronised: bool | None
+    system_sqlite: str
+    free: dict[str, int] = field(default_factory=dict)
+    litestream: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong: a stable ``code`` (docs/findings.md), a level, one sentence what is so, one what to type.
+
+    ``path`` is whose it is, empty for the machine. ``fix`` is whether ``doctor --fix CODE`` has a safe mend.
+    """
+
+    code: str
+    level: str
+    path: str
+    what: str
+    do: str
+    fix: bool = False
