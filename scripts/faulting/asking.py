@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from faulting import strikes, work, world
+from faulting import erasing, strikes, work, world
 from faulting.strikes import Command, Ran
 
 if TYPE_CHECKING:
@@ -202,5 +202,5 @@ def jobs() -> dict[str, work.Job]:
         Desk("forget --subject", _forget_all, pieces=True),
         Desk("review --apply", _apply),
     ]
-    found += [Library(), work.Restore(), work.Extract()]
+    found += [Library(), erasing.Erase(), erasing.EraseSets(), work.Restore(), work.Extract()]
     return {job.name: job for job in found}

@@ -172,7 +172,7 @@ class Case:
                 target.rename(moved / "memory.db")
                 shutil.copyfile(other / "memory.db", target)
                 if name != "incoming":
-                    self.afterwards.append(partial(os.replace, str(moved / "memory.db"), str(target)))
+                    self.afterwards.append(partial(put_back, moved / "memory.db", target))
 
         strike = self._at("stop", self.chance.choice(["rwsnu", "wsnu"]))
         return replace(strike, meanwhile=swap if self.job.on == "store" else swap_set)
@@ -232,6 +232,12 @@ class Case:
         disk.cut(self.chance)
         self.struck, self.story = True, f"{self.story}, the power is cut after {count} of {len(calls)} calls"
         return ran if count == len(calls) else replace(ran, code=-9, out=b"")
+
+
+def put_back(path: Path, target: Path) -> None:
+    """A set has its own database again, where it is still there."""
+    if target.parent.exists():
+        path.replace(target)
 
 
 def given_back(path: Path, mode: int) -> None:
