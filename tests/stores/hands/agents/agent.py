@@ -1,13 +1,13 @@
 """What the agents share: each opens one product's store with the product's own client and does what it is told.
 
-``PYTHON NAME_agent.py PLACE [SOCKET]``: a line of JSON is ``[operation, argument, …]``, the answer is one as well. Told on
-standard input, or, as a service, on the socket.
+``PYTHON NAME_agent.py PLACE [SOCKET]``: a line of JSON is ``[operation, argument, …]``, the answer is one as well. Told
+on standard input, or, as a service, on the socket.
 """
 
 import json
-import os
 import socketserver
 import sys
+from pathlib import Path
 
 
 def serve(**operations):
@@ -26,8 +26,7 @@ def serve(**operations):
             for line in self.rfile:
                 self.wfile.write(answer(line).encode())
 
-    path = sys.argv[2]
-    if os.path.lexists(path):
-        os.unlink(path)
-    with socketserver.UnixStreamServer(path, Handler) as server:
+    path = Path(sys.argv[2])
+    path.unlink(missing_ok=True)
+    with socketserver.UnixStreamServer(str(path), Handler) as server:
         server.serve_forever()

@@ -4,10 +4,11 @@ import asyncio
 import os
 import sys
 import time
+from pathlib import Path
 
 place = sys.argv[1]
 os.environ.update(
-    MCP_MEMORY_BASE_DIR=os.path.dirname(place),
+    MCP_MEMORY_BASE_DIR=str(Path(place).parent),
     MCP_MEMORY_SQLITE_PATH=place,
     MCP_MEMORY_ALLOW_HASH_EMBEDDINGS="1",
     MCP_SEMANTIC_DEDUP_ENABLED="false",
