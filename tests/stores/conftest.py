@@ -10,8 +10,13 @@ import pytest
 
 from system import images, products
 
-# The hooks of the ring with servers: leftovers away, journals beside failures.
-from system.conftest import pytest_runtest_makereport, pytest_sessionstart  # noqa: F401
+# The hooks of the ring with servers: leftovers away, journals beside failures, modules on one Debian each.
+from system.conftest import (  # noqa: F401
+    pytest_collection_modifyitems,
+    pytest_runtest_makereport,
+    pytest_sessionstart,
+    suite,
+)
 from system.server import Server
 
 HANDS = Path(__file__).parent / "hands"

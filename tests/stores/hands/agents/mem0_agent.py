@@ -1,10 +1,14 @@
-"""mem0 with its history and a local Qdrant below PLACE, a tiny embedder instead of a model, and no network."""
+"""mem0 with its history below PLACE, a tiny embedder instead of a model, and no network.
+
+Its local Qdrant is there too, or where VECTORS says.
+"""
 
 import hashlib
 import os
 import sys
 
 place = sys.argv[1]
+vectors = os.environ.get("VECTORS", f"{place}/qdrant")
 os.environ.update(MEM0_DIR=place, MEM0_TELEMETRY="False")
 
 import mem0.memory.main  # noqa: E402
@@ -27,7 +31,7 @@ memory = mem0.Memory.from_config(
         "history_db_path": f"{place}/history.db",
         "vector_store": {
             "provider": "qdrant",
-            "config": {"path": f"{place}/qdrant", "on_disk": True, "embedding_model_dims": 8},
+            "config": {"path": vectors, "on_disk": True, "embedding_model_dims": 8},
         },
         "llm": {"provider": "openai", "config": {"api_key": "none"}},
     }
