@@ -139,6 +139,10 @@ class Fake:
     def route_collection(self, method, name, rest, query, kind, body):  # noqa: C901  (a table)
         points = self.collections[name]
         match method, rest:
+            case "GET", []:
+                return self.information(name)
+            case "PUT", ["index"]:
+                return {"operation_id": 0, "status": "completed"}
             case "PUT", ["points"]:
                 for point in self.json(kind, body, FIELDS["points"])["points"]:
                     points[point["id"]] = {key: point.get(key) for key in ("id", "vector", "payload")}
@@ -181,8 +185,34 @@ class Fake:
         limit, offset = ask.get("limit") or 10, ask.get("offset")
         order = sorted(points, key=lambda i: (isinstance(i, str), i))
         order = order[order.index(offset) if offset is not None else 0 :]
+        order = [each for each in order if self.matches(points[each]["payload"] or {}, ask.get("filter") or {})]
         page = [self.record(points[each], ask) for each in order[:limit]]
         return {"points": page, "next_page_offset": order[limit] if len(order) > limit else None}
+
+    def information(self, name):
+        given = self.configurations[name]
+        return {
+            "status": "green",
+            "optimizer_status": "ok",
+            "points_count": len(self.collections[name]),
+            "segments_count": 1,
+            "config": {
+                "params": {key: given.get(key) for key in ("vectors", "sparse_vectors")},
+                "hnsw_config": {"m": 16, "ef_construct": 100, "full_scan_threshold": 10000},
+                "optimizer_config": {
+                    "deleted_threshold": 0.2,
+                    "vacuum_min_vector_number": 1000,
+                    "default_segment_number": 0,
+                    "flush_interval_sec": 5,
+                },
+            },
+            "payload_schema": {},
+        }
+
+    def matches(self, payload, asked):
+        if set(asked) - {"must"} and any(asked[key] for key in set(asked) - {"must"}):
+            raise RefusedError(400, "only must is known here")
+        return all(payload.get(each["key"]) == each["match"]["value"] for each in asked.get("must") or ())
 
     def record(self, point, ask):
         found = {"id": point["id"]}

@@ -135,11 +135,12 @@ class Lab:
             yield ask
 
     @contextlib.contextmanager
-    def agent(self, product, place, python=None, *more):
+    def agent(self, product, place, **environment):
         """An agent of hands/agents that has a store open: a function that tells it something and returns the answer."""
         script = f"{AGENTS}/{product}_agent.py"
-        python = python or (products.MCP_PYTHON if product == "mcp_memory" else products.PYTHON)
-        with self.process(python, "-W", "ignore", script, place, *more) as process:
+        python = products.MCP_PYTHON if product == "mcp_memory" else products.PYTHON
+        variables = [f"{name}={value}" for name, value in environment.items()]
+        with self.process("env", *variables, python, "-W", "ignore", script, place) as process:
 
             def tell(*words):
                 if words:

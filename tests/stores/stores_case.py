@@ -112,7 +112,7 @@ ExecStart={products.PYTHON} -W ignore /srv/agents/mem0_agent.py {HOME}/.mem0 /ru
 WantedBy=multi-user.target
 """
 
-MCP_PORT = 8021
+MCP_PORT = 8031
 MCP_KEY = "s3cret"
 MCP_UNIT = f"""\
 [Unit]

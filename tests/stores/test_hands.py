@@ -5,10 +5,20 @@ Before and after the product's own client reads, writes, searches and deletes.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 
+import pytest
+
 from conftest import ROOT
+
+# All servers share this machine's network, so that each module has ports of its own.
+MCP, QDRANT, CHROMA = "8021", "6341", "8041"
+on_debian_12, on_debian_13 = (
+    pytest.mark.parametrize("lab", [suite], indirect=True) for suite in ("debian12", "debian13")
+)
+"""For what is the same with both Pythons: a server's address in the place of a path."""
 
 MOMENT = re.compile(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d")
 
@@ -29,6 +39,7 @@ def test_mem0(lab):
         tea, rome = ask("add", "likes green tea"), ask("add", "is in Rome", "ada", "2026-11-01")
         ask("add", "Bob is the neighbour", "bob")
         ask("add", "is away until New Year's Eve", "ada", "2026-12-31")
+        ask("say", "Ada is in Rome, she says")
         ask("link", "Rome", rome)
         for each in (tea, rome):
             ask("link", "Ada", each)
@@ -50,12 +61,12 @@ def test_mem0(lab):
         "created": "", "updated": "", "expires": None,
     }  # fmt: skip
     assert MOMENT.fullmatch(facts["likes green tea"]["created"])
-    before = [("history", 1, False), ("vectors mem0", 1, True), ("vectors mem0_entities", 2, True)]
-    assert places(lab.ask("mem0", "places", config, ids=[rome])) == before
-    assert places(lab.ask("mem0", "places", config, texts=["in Rome"])) == before
+    log = [("history", 1, False), ("messages", 1, False)]
+    before = [*log, ("vectors mem0", 1, True), ("vectors mem0_entities", 2, True)]
+    assert places(lab.ask("mem0", "places", config, ids=[rome], texts=["in Rome"])) == before
 
     answer = lab.ask("mem0", "delete", config, ids=[rome])
-    assert answer == {"gone": [rome], "left": {}, "remains": {rome: ["history: 2 rows"]}}
+    assert answer == {"gone": [rome], "left": {}, "remains": {rome: ["history: 2 rows", "messages: 1 row"]}}
     assert places(lab.ask("mem0", "places", config, texts=["in Rome"])) == [("history", 2, False)]
     assert lab.ask("mem0", "delete", config, ids=[rome])["gone"] == [rome], "once more is no fault"
     # The text is nowhere in the vectors' files any more, nor that of the entity that only it had.
@@ -208,8 +219,9 @@ def test_mcp_memory_service_beside_the_agent(lab):
     assert lab.server.run("find", "/srv/agent/hand-mcp", "!", "-user", "agent").stdout == ""
 
 
+@on_debian_12
 def test_mcp_memory_service_over_http(lab):
-    base, port = "/srv/agent/hand-http", "8021"
+    base, port = "/srv/agent/hand-http", MCP
     lab.server.run("mkdir", base, user="agent")
     unit = (
         "[Service]\nUser=agent\nExecStart=/opt/mcp/bin/memory server --http --http-port " + port + "\n"
@@ -246,29 +258,77 @@ def test_mcp_memory_service_over_http(lab):
     assert (gone["why"], gone["hint"]) == ("missing", "Is the service running?")
 
 
-def test_qdrants_server(lab):
+@contextlib.contextmanager
+def qdrants_server(lab):
+    """A stand-in for Qdrant's server: its address, and the way of a hand to its key."""
     lab.server.copy_in(ROOT / "tests" / "fake_qdrant.py", "/srv/fake_qdrant.py")
     lab.server.write("/srv/agent/key", "s3cret\n", 0o600, "agent")
-    url, key = "http://127.0.0.1:6333", ["Environment=MEMOPS_SECRETS=/srv/agent/key"]
-    with lab.process("python3", "/srv/fake_qdrant.py", "6333", "s3cret") as process:
+    with lab.process("python3", "/srv/fake_qdrant.py", QDRANT, "s3cret") as process:
         assert process.stdout.readline() == "ready\n"
+        yield f"http://127.0.0.1:{QDRANT}", ["Environment=MEMOPS_SECRETS=/srv/agent/key"]
+
+
+@on_debian_13
+def test_qdrants_server(lab):
+    with qdrants_server(lab) as (url, key):
         with lab.writer("qdrant_server.py", url) as ask:
             before = ask()["memories"]
         several = lab.hand("qdrant", "list", {"url": url}, environment=key)
         assert several["error"] == f"{url} has 2 collections: a b, memories"
         config = {"url": url, "collection": "memories"}
+        refused = lab.hand("qdrant", "list", config)
+        assert "Must provide an API key" in refused["error"] or "refuses the key" in refused["error"]
         assert "no point of memories has a text" in lab.hand("qdrant", "list", config, environment=key)["error"]
-        named = {**config, "text": "n"}
-        assert "text" in lab.hand("qdrant", "list", named, environment=key)["error"], "a number is no text"
         two = sorted(before)[:2]
         assert len(lab.ask("qdrant", "places", config, ids=two, environment=key)["places"]) == 2
         answer = lab.ask("qdrant", "delete", config, ids=two, environment=key)
         assert (answer["gone"], answer["left"]) == (two, {})
-        assert answer["remains"] == {
-            each: ["Qdrant's segments and log, until its optimizer has rewritten them"] for each in two
-        }
+        segments = "Qdrant's segments and log, until its optimizer has rewritten them"
+        assert answer["remains"] == {each: [segments] for each in two}
         after = lab.read("qdrant_server.py", url)["memories"]
         assert after == {each: point for each, point in before.items() if each not in two}
         assert lab.ask("qdrant", "places", config, ids=two, environment=key)["places"] == []
     refused = lab.hand("qdrant", "list", config, environment=key)
     assert "does not answer" in refused["error"]
+
+
+@on_debian_12
+def test_mem0_on_qdrants_server_beside_the_agent(lab):
+    store = "/srv/agent/hand-mem0-url"
+    lab.server.run("mkdir", store, user="agent")
+    with qdrants_server(lab) as (url, key), lab.agent("mem0", store, VECTORS=url) as ask:
+        tea, rome = ask("add", "likes green tea"), ask("add", "is in Rome", "ada", "2026-11-01")
+        for config, hand in (({"history": f"{store}/history.db"}, "mem0"), ({}, "qdrant")):
+            facts = by_text(lab.ask(hand, "list", {**config, "url": url, "collection": "mem0"}, environment=key))
+            assert set(facts) == {"likes green tea", "is in Rome"}
+            assert facts["is in Rome"]["expires"] == "2026-11-02 00:00:00"
+        config = {"history": f"{store}/history.db", "url": url}
+        answer = lab.ask("mem0", "delete", config, ids=[rome], environment=key)
+        assert answer == {"gone": [rome], "left": {}, "remains": {rome: ["history: 2 rows"]}}
+        assert ask("read", "ada", True) == {tea: "likes green tea"}
+        new = ask("add", "is back home")
+        ask("delete", new)
+        assert ask("read") == {tea: "likes green tea"}
+        assert ask("log", rome) == ["ADD", "DELETE"]
+
+
+@on_debian_13
+def test_chromas_server(lab):
+    lab.server.run("mkdir", "/srv/agent/hand-server", user="agent")
+    server = ("/opt/products/bin/chroma", "run", "--path", "/srv/agent/hand-server", "--port", CHROMA)
+    config = {"url": f"http://127.0.0.1:{CHROMA}"}
+    alive = ("python3", "-c", f"import socket; socket.create_connection(('127.0.0.1', {CHROMA})).close()")
+    with lab.process(*server):
+        lab.server.wait_until(lambda: lab.server.run(*alive, check=False).code == 0)
+        with lab.agent("chroma", CHROMA) as ask:
+            tea, rome = ask("add", "likes green tea"), ask("add", "is in Rome")
+            assert set(by_text(lab.ask("chroma", "list", config))) == {"likes green tea", "is in Rome"}
+            queued = {rome: ["the server's embeddings_queue, which its API does not show"]}
+            answer = lab.ask("chroma", "delete", config, ids=[rome, "none"])
+            assert answer == {"gone": [rome, "none"], "left": {}, "remains": queued}
+            assert ask("find", "is in Rome") == "likes green tea"
+            new = ask("add", "is back home")
+            assert len(lab.ask("chroma", "places", config, texts=["back home"])["places"]) == 1
+            ask("delete", new)
+            assert ask("read") == {tea: "likes green tea"}
+    assert lab.hand("chroma", "list", config)["why"] in ("failed", "missing")

@@ -78,6 +78,17 @@ def serve(operations: Mapping[str, Callable[[Request], dict[str, Any]]]) -> NoRe
     os._exit(0)
 
 
+def secret() -> str:
+    """The key of a server: what is in the file that the unit names (as ``kinds._secret`` has it); empty without one."""
+    path = os.environ.get("MEMOPS_SECRETS", "")
+    if not path and os.environ.get("MEMOPS_PART"):
+        path = os.path.join(os.environ.get("CREDENTIALS_DIRECTORY", ""), os.environ["MEMOPS_PART"])
+    if not os.path.isfile(path):
+        return ""
+    with open(path, encoding="ascii") as file:
+        return file.read(4096).strip()
+
+
 def version(distribution: str) -> str:
     """The version of a package of this Python. Raises Refused when it has none."""
     try:

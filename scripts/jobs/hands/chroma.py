@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 TITLE = "Chroma"
 DATABASE = "chroma.sqlite3"
 PAGE = 1000
+QUEUED = "the server's embeddings_queue, which its API does not show"
 
 _SEGMENT = """SELECT s.id FROM segments s JOIN collections c ON c.id = s.collection
     JOIN databases d ON d.id = c.database_id WHERE c.name = ? AND d.name = ? AND s.scope = 'METADATA'"""
@@ -53,7 +54,10 @@ def _open(request: Request) -> Iterator[Any]:
         parts = urlsplit(url)
         secure = parts.scheme == "https"
         port = parts.port or (443 if secure else 8000)
-        client = chromadb.HttpClient(parts.hostname or "", port, ssl=secure, settings=settings, **where)
+        headers = {"x-chroma-token": key} if (key := _hand.secret()) else {}
+        client = chromadb.HttpClient(
+            parts.hostname or "", port, ssl=secure, headers=headers, settings=settings, **where
+        )
     else:
         client = chromadb.PersistentClient(path, settings=settings, **where)
     try:
@@ -124,8 +128,8 @@ def delete(request: Request) -> dict[str, Any]:
                 collection.delete(ids=page["ids"])
         recalled = {str(each) for ids in _hand.batches(request.ids, 100) for each in collection.get(ids=ids)["ids"]}
     left = dict.fromkeys(recalled, "Chroma still has it after it was deleted")
-    remains: dict[str, list[str]] = {}
     file = _file(request)
+    remains: dict[str, list[str]] = {} if file else {each: [QUEUED] for each in texts if each not in left}
     holders = _hand.holders([file]) if file else []
     for identity in (each for each in request.ids if file and each not in left):
         if _hand.count(file, _ROWS, [identity, *_asked(request)]):

@@ -212,14 +212,13 @@ def _says(said: str, request: Request) -> bool:
 
 
 class _Service:
-    """The service's HTTP API. The key, where it wants one, is in the file that MEMOPS_SECRETS names."""
+    """The service's HTTP API."""
 
     def __init__(self, request: Request) -> None:
         self.url = request.need("url").rstrip("/")
         self.headers = {"Accept": "application/json"}
-        if path := os.environ.get("MEMOPS_SECRETS"):
-            with open(path, encoding="ascii") as file:
-                self.headers["Authorization"] = f"Bearer {file.read(4096).strip()}"
+        if key := _hand.secret():
+            self.headers["Authorization"] = f"Bearer {key}"
 
     def ask(self, method: str, path: str) -> Any:
         """The JSON of an answer, None where there is no such memory. Raises Refused."""

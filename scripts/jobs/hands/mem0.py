@@ -102,7 +102,7 @@ def _open(request: Request) -> Iterator[_Opened]:
     history = request.file("history")
     collection = request.config.get("collection") or "mem0"
     if url := request.config.get("url"):
-        where: dict[str, Any] = {"url": url}
+        where: dict[str, Any] = {"url": url, **({"api_key": key} if (key := _hand.secret()) else {})}
     else:
         where = {"path": request.file("qdrant"), "on_disk": True}
         _require_collection(where["path"], collection)
@@ -111,7 +111,7 @@ def _open(request: Request) -> Iterator[_Opened]:
         mem0 = importlib.import_module("mem0")
         try:
             if url:
-                _require_server(url, collection)
+                _require_server(where, collection)
             memory = mem0.Memory.from_config(
                 {
                     "history_db_path": history,
@@ -143,10 +143,10 @@ def _require_collection(path: str, collection: str) -> None:
     _hand.only(names, collection, path)
 
 
-def _require_server(url: str, collection: str) -> None:
-    client = importlib.import_module("qdrant_client").QdrantClient(url=url)
+def _require_server(where: dict[str, Any], collection: str) -> None:
+    client = importlib.import_module("qdrant_client").QdrantClient(**where)
     try:
-        _hand.only([each.name for each in client.get_collections().collections], collection, url)
+        _hand.only([each.name for each in client.get_collections().collections], collection, where["url"])
     finally:
         client.close()
 

@@ -1,4 +1,4 @@
-"""A Chroma directory, PLACE, with a collection ``memories``."""
+"""A Chroma directory or the port of its server, PLACE, with a collection ``memories``."""
 
 import hashlib
 import sys
@@ -6,7 +6,11 @@ import sys
 import chromadb
 from agent import serve
 
-client = chromadb.PersistentClient(path=sys.argv[1], settings=chromadb.Settings(anonymized_telemetry=False))
+place, settings = sys.argv[1], chromadb.Settings(anonymized_telemetry=False)
+if place.isdigit():
+    client = chromadb.HttpClient("127.0.0.1", int(place), settings=settings)
+else:
+    client = chromadb.PersistentClient(path=place, settings=settings)
 memories = client.get_or_create_collection("memories", embedding_function=None)
 
 

@@ -1,6 +1,6 @@
 """mem0 with its history below PLACE, a tiny embedder instead of a model, and no network.
 
-Its local Qdrant is there too, or where VECTORS says.
+Its local Qdrant is there too, or where VECTORS says: a directory, or the address of Qdrant's server.
 """
 
 import hashlib
@@ -26,13 +26,11 @@ class Tiny:
 
 
 mem0.memory.main.EmbedderFactory.create = staticmethod(lambda *_: Tiny())
+where = {"url": vectors, "api_key": "s3cret"} if "://" in vectors else {"path": vectors, "on_disk": True}
 memory = mem0.Memory.from_config(
     {
         "history_db_path": f"{place}/history.db",
-        "vector_store": {
-            "provider": "qdrant",
-            "config": {"path": vectors, "on_disk": True, "embedding_model_dims": 8},
-        },
+        "vector_store": {"provider": "qdrant", "config": {**where, "embedding_model_dims": 8}},
         "llm": {"provider": "openai", "config": {"api_key": "none"}},
     }
 )
@@ -45,6 +43,11 @@ def add(text, user="ada", expires=None):
 def link(entity, identity, user="ada"):
     """An entity as mem0 finds it in a text with a language model, which is not to be had here."""
     memory._upsert_entity(entity, "PROPER", identity, {"user_id": user})
+
+
+def say(text, user="ada"):
+    """A message of a conversation, of which mem0 keeps the last ten as they are."""
+    memory.db.save_messages([{"role": "user", "content": text}], f"user_id={user}")
 
 
 def entities():
@@ -65,4 +68,4 @@ def log(identity):
     return [row["event"] for row in memory.history(identity)]
 
 
-serve(add=add, link=link, entities=entities, read=read, find=find, log=log, delete=memory.delete)
+serve(add=add, link=link, say=say, entities=entities, read=read, find=find, log=log, delete=memory.delete)
