@@ -16,9 +16,10 @@ LEVELS = ("own", "ledger", "observe")
 class Part:
     """A file or directory that the product keeps.
 
-    ``file`` is its name (a pattern as fnmatch has it, ``/`` at the end of a directory) below one of the product's places.
-    ``tables`` are what tells a SQLite file of the product's from another: table → columns that it has at least.
-    ``retrieval`` is whether what the agent recalls comes from here. ``dates``: column of the memories → format.
+    ``file`` is its name (a pattern as fnmatch has it, ``/`` at the end of a directory) below one of the product's
+    places. ``tables`` are what tells a SQLite file of the product's from another: table → columns that it has at
+    least. ``retrieval`` is whether what the agent recalls comes from here. ``dates``: column of the memories →
+    format.
     """
 
     what: str
@@ -31,7 +32,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Text:
-    """A column that holds what was remembered: ``role`` is ``memories``, ``change log``, ``queue``, ``index``, ``messages`` …"""
+    """A column that holds what was remembered: ``role`` is ``memories``, ``change log``, ``queue``, ``index``,
+    ``messages`` …
+    """
 
     table: str
     column: str
@@ -44,13 +47,16 @@ class Text:
 class Product:
     """One product. ``name`` is the file's, ``title`` what people say.
 
-    ``level`` is what ``memops adopt`` does with it, and ``why`` is told. ``python`` and ``npm`` are its packages. ``environment``
-    are variables that name a file or directory of it, ``places`` where it puts things when nothing is said (``~`` is the home
-    of whoever runs it; relative: to the working directory). ``alone`` is whether the product holds the store while it runs.
-    ``hand`` is the module in scripts/jobs/hands that lists and deletes memories; empty: nothing is deleted. ``keys`` are
-    the ``false_alarms`` of foreign_key_check, ``child.parent``. ``rows``, where memories are rows of a SQLite table, says how
-    to read them: ``table``, ``id``, ``text``, ``created``, and perhaps ``updated``, ``expires``, ``subject``, ``source``,
-    ``live`` (a condition), each of them an expression of SQL.
+    ``level`` is what ``memops adopt`` does with it, and ``why`` is told. ``python`` and ``npm`` are its packages.
+    ``environment`` are variables that name a file or directory of it, ``places`` where it puts things when nothing
+    is said (``~`` is the home of whoever runs it; relative: to the working directory). ``alone`` is whether the
+    product holds the store while it runs. ``hand`` is the module in scripts/jobs/hands that lists and deletes
+    memories; empty: nothing is deleted. ``keys`` are the ``false_alarms`` of foreign_key_check, ``child.parent``.
+    ``rows``, where memories are rows of a SQLite table, says how to read them: ``table``, ``id``, ``text``,
+    ``created``, and perhaps ``updated``, ``expires``, ``subject``, ``source``, ``live`` (a condition), each of them
+    an expression of SQL. ``journal`` is the journal mode that the product itself sets; ``keys_off`` is whether it
+    declares foreign keys and never switches them on. ``mend``: of a part (its ``what``), the text of the product's
+    configuration that puts it at ``{path}`` (in ``{directory}``); ``mend.where``: where that text goes.
     """
 
     name: str
@@ -67,6 +73,9 @@ class Product:
     hand: str = ""
     false_alarms: tuple[str, ...] = ()
     rows: dict[str, str] = field(default_factory=dict)
+    journal: str = ""
+    keys_off: bool = False
+    mend: dict[str, str] = field(default_factory=dict)
     more: dict[str, Any] = field(default_factory=dict)
 
 
