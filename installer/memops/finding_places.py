@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from memops import places, products
-from memops.finding_text import parent, quoted, start, stop, title, user_of
+from memops.finding_text import as_owner, parent, quoted, start, stop, title, user_of
 from memops.found import Finding
 
 if TYPE_CHECKING:
@@ -158,42 +158,32 @@ def _moved(found: Found, part: Part) -> tuple[str, ...]:
         # A copy after the stop comes too late, one before it is of files that change. A rename within the file system
         # leaves them as they are under whoever has them open.
         top = TMP if source.startswith(f"{TMP}/") else VAR_TMP
-        private = f"{top}/systemd-private-*-{unit}-*{TMP}{source.removeprefix(top)}"
+        private = f"{top}/systemd-private-*-{quoted(unit)}-*{quoted(TMP + source.removeprefix(top))}"
         moved = f"{top}/memops-kept"
-        move = f"mkdir -m 0700 {moved} && mv -t {moved} {_glob(private)}" + ("" if whole else "*")
+        move = f"mkdir -m 0700 {moved} && mv -t {moved} {private}" + ("" if whole else "*")
+        move += f" && chown {quoted(owner)} {moved}"
         kept = (
             f"# The service's own {top} goes when it stops, so this comes out of it first.",
-            f"sudo sh -c {quoted(move)}",
+            f"sudo bash -c {quoted(move)}",
         )
         source = f"{moved}/{PurePosixPath(source).name}"
     elif found.namespace:
         source = part.seen.rstrip("/")
+    # As the owner, who may have laid links on the way.
     if whole:
-        copy = f"sudo cp -aT {quoted(source)} {quoted(target)}"
+        copy = f"{as_owner(part)} cp -aT {quoted(source)} {quoted(target)}"
     else:
         # With the files that SQLite may have left beside it.
-        name = PurePosixPath(source).name
-        copy = f"sudo find {quoted(parent(source))} -maxdepth 1 -name {quoted(_literal(name) + '*')}"
-        copy += f" -exec cp -a -t {quoted(directory)} {{}} +"
+        copy = f"{as_owner(part)} bash -c {quoted(f'cp -a -t {quoted(directory)} {quoted(source)}*')}"
     return (
         f"sudo install -d -o {quoted(owner)} -m 0700 {quoted(directory)}",
         *kept,
         *stop(found),
         copy,
-        f"sudo chown -R {quoted(owner + ':')} {quoted(target)}",
         *_configured(found, part, target),
         *start(found),
+        f"# When the agent has its memory again, the old one can go: {quoted(source)}",
     )
-
-
-def _literal(name: str) -> str:
-    """A file's name as a pattern that only it fits."""
-    return "".join(f"[{c}]" if c in "*?[" else f"\\{c}" if c == "\\" else c for c in name)
-
-
-def _glob(path: str) -> str:
-    """A path with stars that a shell takes as such, and everything else as it is."""
-    return "*".join(quoted(piece) if piece else "" for piece in path.split("*"))
 
 
 def _configured(found: Found, part: Part, path: str) -> tuple[str, ...]:

@@ -336,11 +336,11 @@ def test_the_mend_of_mem0_in_tmp_is_written_out() -> None:
     assert lines == [
         "sudo install -d -o ada -m 0700 /srv/ada",
         "sudo systemctl stop ada.service",
-        "sudo cp -aT /tmp/qdrant /srv/ada/qdrant",
-        "sudo chown -R ada: /srv/ada/qdrant",
+        "sudo -u ada cp -aT /tmp/qdrant /srv/ada/qdrant",
         "# mem0 (Python), in the configuration that the agent gives to Memory.from_config, and in its unit:",
         '{"vector_store": {"provider": "qdrant", "config": {"collection_name": "mem0", "path": "/srv/ada/qdrant"}}}',
         "sudo systemctl start ada.service",
+        "# When the agent has its memory again, the old one can go: /tmp/qdrant",
     ]
 
 
@@ -350,11 +350,12 @@ def test_what_a_unit_alone_sees_is_saved_before_it_stops() -> None:
     lines = mend(found(product="mem0", parts=(vectors,), namespace="ada.service", care=""))
     moved = next(n for n, line in enumerate(lines) if "mv -t" in line)
     assert shlex.split(lines[moved]) == [
-        *("sudo", "sh", "-c"),
-        "mkdir -m 0700 /tmp/memops-kept && mv -t /tmp/memops-kept /tmp/systemd-private-*-ada.service-*/tmp/qdrant",
+        *("sudo", "bash", "-c"),
+        "mkdir -m 0700 /tmp/memops-kept"
+        + " && mv -t /tmp/memops-kept /tmp/systemd-private-*-ada.service-*/tmp/qdrant && chown ada /tmp/memops-kept",
     ]
     assert moved < lines.index("sudo systemctl stop ada.service")
-    assert "sudo cp -aT /tmp/memops-kept/qdrant /srv/ada/qdrant" in lines
+    assert "sudo -u ada cp -aT /tmp/memops-kept/qdrant /srv/ada/qdrant" in lines
 
 
 def test_configuration_and_commands_hold_odd_paths(tmp_path: Path) -> None:
@@ -368,7 +369,7 @@ def test_configuration_and_commands_hold_odd_paths(tmp_path: Path) -> None:
 
     shown = subprocess.run(["bash", "-c", f"sudo() {{ printf '%s\\0' \"$@\"; }}; {copied}"], capture_output=True,
                            text=True, cwd=tmp_path, check=True)  # fmt: skip
-    assert shown.stdout.split("\0")[:4] == ["cp", "-aT", odd, "/srv/ada/q"]
+    assert shown.stdout.split("\0")[:6] == ["-u", "ada", "cp", "-aT", odd, "/srv/ada/q"]
     assert list(tmp_path.iterdir()) == []
     for line in lines:
         if line.startswith("{"):
