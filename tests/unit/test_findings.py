@@ -351,8 +351,10 @@ def test_what_a_unit_alone_sees_is_saved_before_it_stops() -> None:
     moved = next(n for n, line in enumerate(lines) if "mv -t" in line)
     assert shlex.split(lines[moved]) == [
         *("sudo", "bash", "-c"),
-        "mkdir -m 0700 /tmp/memops-kept"
-        + " && mv -t /tmp/memops-kept /tmp/systemd-private-*-ada.service-*/tmp/qdrant && chown ada /tmp/memops-kept",
+        (
+            "mkdir -m 0700 /tmp/memops-kept && mv -t /tmp/memops-kept"
+            " /tmp/systemd-private-*-ada.service-*/tmp/qdrant && chown ada /tmp/memops-kept"
+        ),
     ]
     assert moved < lines.index("sudo systemctl stop ada.service")
     assert "sudo -u ada cp -aT /tmp/memops-kept/qdrant /srv/ada/qdrant" in lines
