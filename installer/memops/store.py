@@ -22,6 +22,7 @@ import os
 import re
 import sqlite3
 import stat
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence  # noqa: TC003 - one plain list of imports
 from datetime import UTC, datetime, timedelta
@@ -88,7 +89,9 @@ class CredentialRefused(Refused):
     """A text that is to be stored holds what looks like a credential."""
 
 
-def connect(path: str, *, readonly: bool = False, timeout: float = 5.0) -> sqlite3.Connection:
+def connect(
+    path: str, *, readonly: bool = False, timeout: float = 5.0, seconds: float | None = None
+) -> sqlite3.Connection:
     """Open an existing store the way every writer should.
 
     Only the store's owner should call this: any other user leaves files beside a WAL store that lock its owner out.
@@ -97,16 +100,16 @@ def connect(path: str, *, readonly: bool = False, timeout: float = 5.0) -> sqlit
     readonly: only read. A crashed writer's journal is still rolled back, as any reader's opening would.
     timeout: seconds to wait for a lock before ``sqlite3.OperationalError`` (code SQLITE_BUSY).
 
-    Returns a connection in autocommit mode with foreign keys enforced, ``secure_delete`` on, and (from SQLite 3.44 on,
-    or without a full-text index) the functions that a schema may call limited to harmless ones. Raises sqlite3.Error
-    when the file cannot be opened, StoreError when this SQLite has no foreign keys, or another
+    seconds: after so many its statements are interrupted (code SQLITE_INTERRUPT), whatever the file makes of them.
+
+    Returns a connection in autocommit mode with foreign keys enforced, ``secure_delete`` on, and ``protect``. Raises
+    sqlite3.Error when the file cannot be opened, StoreError when this SQLite has no foreign keys, or another
     file took the place of this one meanwhile.
     """
     before = None
     with contextlib.suppress(OSError):
         before = os.stat(path)
-    if before is not None and not stat.S_ISREG(before.st_mode):  # a pipe would make SQLite wait for ever
-        raise StoreError(f"{path} is not a plain file")
+    require_plain(path, before)
     try:
         connection = _open(path, "ro" if readonly else "rw", timeout)
     except sqlite3.OperationalError as error:
@@ -123,9 +126,10 @@ def connect(path: str, *, readonly: bool = False, timeout: float = 5.0) -> sqlit
         connection.execute("PRAGMA secure_delete = ON")
         # Else a power cut may bring a removed rollback journal back, which undoes what was acknowledged.
         connection.execute("PRAGMA synchronous = EXTRA")
-        # Before 3.44 SQLite counts FTS5 among the harmful, and would write to no store that has a full-text index.
-        if sqlite3.sqlite_version_info >= (3, 44):
-            connection.execute("PRAGMA trusted_schema = OFF")
+        protect(connection, writes=not readonly)
+        if seconds is not None:
+            end = time.monotonic() + seconds
+            connection.set_progress_handler(lambda: time.monotonic() > end, 10_000)
         # The setting is per connection and void inside a transaction, so it is read back
         # (https://www.sqlite.org/foreignkeys.html#fk_enable).
         if connection.execute("PRAGMA foreign_keys").fetchone() != (1,):
@@ -134,6 +138,60 @@ def connect(path: str, *, readonly: bool = False, timeout: float = 5.0) -> sqlit
         connection.close()
         raise
     return connection
+
+
+def require_plain(path: str, found: os.stat_result | None) -> None:
+    """Raise StoreError where a database, or a file of SQLite's beside it, is there and is no plain file.
+
+    found: of the database. A pipe would make SQLite wait for ever, a link lead it elsewhere.
+    """
+    if found is not None and not stat.S_ISREG(found.st_mode):
+        raise StoreError(f"{path} is not a plain file")
+    for end in ("-wal", "-shm", "-journal"):
+        with contextlib.suppress(OSError):
+            if not stat.S_ISREG(os.lstat(path + end).st_mode):
+                raise StoreError(f"{path}{end} is not a plain file")
+
+
+LIMITS: Final = {
+    sqlite3.SQLITE_LIMIT_LENGTH: 64 << 20,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 16 << 20,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 200,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 50,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 100,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+}
+"""What a statement or a value may come to (https://www.sqlite.org/limits.html): more than any store needs."""
+
+DENIED: Final = frozenset(
+    {"edit", "eval", "fts3_tokenizer", "load_extension", "readfile", "writefile", "sqlite_dbpage", "writable_schema"}
+)
+"""Functions, tables and pragmas that reach beyond the rows of a database; none of our statements has one."""
+
+
+def protect(connection: sqlite3.Connection, *, writes: bool) -> None:
+    """Switch on what SQLite has against a database that attacks whoever opens it; SECURITY.md lists it.
+
+    What a schema computes (views, triggers, defaults, indexes) may call harmless functions only, no value or statement
+    is endless, shadow tables are not written to (defensive, with Python 3.12 on), no file is attached.
+
+    writes: whether the store is written to. Raises sqlite3.Error.
+    """
+    for what, most in LIMITS.items():
+        connection.setlimit(what, most)
+    if sys.version_info >= (3, 12):
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
+    connection.execute("PRAGMA cell_size_check = ON")
+    # Before 3.44 SQLite counts FTS5 among the harmful, and would write to no store that has a full-text index.
+    indexed = "SELECT 1 FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL TABLE%'"
+    if not writes or sqlite3.sqlite_version_info >= (3, 44) or not connection.execute(indexed).fetchone():
+        connection.execute("PRAGMA trusted_schema = OFF")
+    connection.set_authorizer(_authorize)
+
+
+def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    name = second if action == sqlite3.SQLITE_FUNCTION else first
+    return sqlite3.SQLITE_DENY if name is not None and name.lower() in DENIED else sqlite3.SQLITE_OK
 
 
 def is_replaced(path: str, before: os.stat_result) -> bool:

@@ -66,7 +66,9 @@ def write(path: str, out: BinaryIO, *, content: bool) -> None:
         if not os.path.lexists(path):
             raise job.JobError("missing")
         sqlite.require_file(path)
-        with contextlib.closing(store.connect(path, readonly=True, timeout=sqlite.LOCK_WAIT)) as connection:
+        with contextlib.closing(
+            store.connect(path, readonly=True, timeout=sqlite.LOCK_WAIT, seconds=census.DEADLINE)
+        ) as connection:
             out.writelines(lines(connection, content=content))
     except sqlite3.Error as error:
         end = TROUBLE + str(job.explain(error)).encode() + b"\n"
@@ -135,7 +137,7 @@ def _id(line: bytes) -> str:
 def set_against(path: str, stream: BinaryIO, most: int, limit: census.Limit, *, content: bool) -> dict[str, Any]:
     """Compare what ``write`` printed with the set's database ``path``; ``trouble`` says why that was not possible."""
     with contextlib.closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)) as connection:
-        connection.execute("PRAGMA trusted_schema = OFF")
+        store.protect(connection, writes=False)
         try:
             return compare(read(stream), lines(connection, content=content), most, limit)
         except Trouble as trouble:
@@ -151,7 +153,9 @@ def count(path: str) -> int:
     with open(path, "rb") as file:
         if file.read(16) != b"SQLite format 3\0":
             return 1
-    with contextlib.closing(store.connect(path, readonly=True, timeout=sqlite.LOCK_WAIT)) as connection:
+    with contextlib.closing(
+        store.connect(path, readonly=True, timeout=sqlite.LOCK_WAIT, seconds=census.DEADLINE)
+    ) as connection:
         return sum(census.take(connection).rows.values())
 
 

@@ -253,12 +253,17 @@ READING: Final = frozenset(["recall", "list", "show", "queue", "digest", "going"
 WAIT: Final = 5.0
 """Seconds to wait for the agent's lock."""
 
+SECONDS: Final = 300.0
+"""That an answer may take; whoever asked waits twice as long."""
+
 
 def answer(path: str, state: str, sql: str, request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to a request, in any case."""
     op, arguments = request["op"], request["arguments"]
     try:
-        with contextlib.closing(store.connect(path, readonly=op in READING, timeout=WAIT)) as connection:
+        with contextlib.closing(
+            store.connect(path, readonly=op in READING, timeout=WAIT, seconds=SECONDS)
+        ) as connection:
             before = os.stat(path)
             value = OPS[op](Desk(connection, state, sql), **arguments)
         if op not in READING and store.is_replaced(path, before):
@@ -291,7 +296,7 @@ def main() -> int:
         # Whatever becomes of it, the recall is done.
         with (
             contextlib.suppress(sqlite3.Error, store.StoreError),
-            contextlib.closing(store.connect(options.store)) as c,
+            contextlib.closing(store.connect(options.store, seconds=WAIT)) as c,
         ):
             store.mark_used(c, [fact["id"] for fact in found["value"]["facts"]], 0)
     return job.DONE

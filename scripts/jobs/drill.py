@@ -139,7 +139,7 @@ def ask(path: str, part: Mapping[str, Any], limit: census.Limit) -> int:
     try:
         return limit.run(query)
     except (sqlite3.Error, MemoryError) as error:
-        raise job.JobError(f"{VIEW} cannot be read (SQLite: {printable(error, 200)})") from error
+        raise job.JobError(f"{VIEW} cannot be read (SQLite: {job.said(error)})") from error
 
 
 def newest_count(runs: str) -> tuple[str, int] | None:

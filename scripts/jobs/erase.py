@@ -45,6 +45,9 @@ SHOWN: Final = 50
 WAIT: Final = 20.0
 """Seconds to wait for the agent's lock."""
 
+SECONDS: Final = 3000.0
+"""That reading or writing one database may take; the command waits somewhat longer."""
+
 ASIDE: Final = ("before-restore-", ".restore-")
 """How directories begin that a restore makes beside a store: with what was there before, with what is laid ready."""
 
@@ -124,7 +127,7 @@ def search(task: Task, words: traces.Words) -> Found:
 def _search_database(found: Found, seen: str, shown: str, *, facts: bool) -> None:
     hits = []
     try:
-        with contextlib.closing(store.connect(seen, readonly=True, timeout=WAIT)) as connection:
+        with contextlib.closing(store.connect(seen, readonly=True, timeout=WAIT, seconds=SECONDS)) as connection:
             connection.text_factory = _text
             hits = traces.in_database(connection, found.words)
     except (sqlite3.Error, store.StoreError, OSError, UnicodeError) as error:
@@ -164,7 +167,7 @@ def _search_files(found: Found, kind: str, seen: str, shown: str) -> set[str]:
 def _in_values(path: str, words: traces.Words) -> str:
     """As Words.of, of the values in a database that is not written to."""
     try:
-        with contextlib.closing(store.connect(path, readonly=True, timeout=WAIT)) as connection:
+        with contextlib.closing(store.connect(path, readonly=True, timeout=WAIT, seconds=SECONDS)) as connection:
             connection.text_factory = _text
             hits = traces.in_database(connection, words)
     except (sqlite3.Error, store.StoreError, UnicodeError) as error:
@@ -205,7 +208,9 @@ def look(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
 
     given: ``ids`` of facts, or ``texts``, or ``redact``: the id of a fact that holds what looks like a credential.
     """
-    with contextlib.closing(store.connect(task.databases[0][0], readonly=True, timeout=WAIT)) as connection:
+    with contextlib.closing(
+        store.connect(task.databases[0][0], readonly=True, timeout=WAIT, seconds=SECONDS)
+    ) as connection:
         connection.text_factory = lambda text: text.decode(errors="backslashreplace")
         reader = rows.Reader(connection)
         texts, ids, seen = list(given.get("texts") or ()), [], {}
@@ -239,7 +244,9 @@ def _matching(connection: sqlite3.Connection, words: traces.Words) -> list[str]:
     """The ids of the facts that have the words in any column."""
     before, connection.text_factory = connection.text_factory, _text
     try:
-        table = next(each for each in traces.tables(connection) if each.name == "memory")
+        table = next((each for each in traces.tables(connection) if each.name == "memory"), None)
+        if table is None:
+            raise store.Refused("this store has no table memory", "Look at it: memops status --fresh")
         hits = traces.in_table(connection, table, words)
         return [hit.id for hit in hits if hit.id is not None and hit.how == "whole"]
     finally:
@@ -262,7 +269,7 @@ def delete(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
     blanked = 0
     for number, (seen, shown) in enumerate(task.databases):
         try:
-            with contextlib.closing(store.connect(seen, timeout=WAIT)) as connection:
+            with contextlib.closing(store.connect(seen, timeout=WAIT, seconds=SECONDS)) as connection:
                 connection.text_factory = _text
                 if number == 0:
                     gone = _forget(connection, words, given)
@@ -327,7 +334,7 @@ def settle(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
     held: Mapping[str, str] = given.get("held") or {}
     for seen, shown in task.databases:
         try:
-            with contextlib.closing(store.connect(seen, timeout=WAIT)) as connection:
+            with contextlib.closing(store.connect(seen, timeout=WAIT, seconds=SECONDS)) as connection:
                 if shown in held:
                     full_text.settle(connection, _for(WAIT))
                     left.append(f"{shown} was not written anew: {held[shown]}")
@@ -354,6 +361,8 @@ def write_anew(connection: sqlite3.Connection) -> str:
     found = traces.indexes(connection)
     for name, _ in found:
         _tell(connection, name, "optimize")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 1)  # VACUUM attaches the file it writes
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1_000_000_000)
     connection.execute("VACUUM")
     for name, module in found:
         if module == "fts5" and not _is_whole(connection, name):

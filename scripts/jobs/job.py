@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import signal
 import sqlite3
 import sys
@@ -97,6 +98,25 @@ def say(message: str, *, error: bool = False) -> None:
     print(("<3>" if in_journal else "") + message, file=sys.stderr if error else sys.stdout, flush=True)
 
 
+_NO_VALUE: Final = re.compile(
+    "no such |no query solution|malformed database schema|database |disk I/O|attempt to write|unable to open|file is "
+    "|(UNIQUE|CHECK|NOT NULL|FOREIGN KEY) constraint failed|unsafe use of|not authorized|interrupted|too many |string "
+    "|out of memory|circularly defined|cannot |view |error in |vtable constructor failed|table .* may not be modified"
+)
+"""Messages of SQLite's that are made of names in the schema, and of nothing else."""
+
+
+def said(error: sqlite3.Error | MemoryError) -> str:
+    """SQLite's message as it may go to the journal: escaped, and without a value of the store's.
+
+    It names tables and functions, which are the agent's text. But what a trigger raises, or a function complains of,
+    can have a fact in it; of such an error only its name is told.
+    """
+    name = getattr(error, "sqlite_errorname", type(error).__name__)
+    plain = name != "SQLITE_CONSTRAINT_TRIGGER" and _NO_VALUE.match(str(error))
+    return printable(error, 200) if plain else str(name)
+
+
 def explain(error: sqlite3.Error) -> JobError:
     """SQLite's error in words a person can act on, with the exit code that goes with it."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
@@ -111,7 +131,7 @@ def explain(error: sqlite3.Error) -> JobError:
         sqlite3.SQLITE_NOTADB: "the file is not a SQLite database",
         sqlite3.SQLITE_CONSTRAINT: "a trigger or another rule of the store forbids it",
     }.get(code)
-    words = printable(error, 200)  # SQLite's messages name tables and functions, which are the agent's text
+    words = said(error)
     return JobError(f"{meaning} (SQLite: {words})" if meaning else f"SQLite: {words}")
 
 

@@ -158,7 +158,7 @@ def work(
         "{rows} rows, {live} live, gap {gap}, {seconds:.1f} s"
     ).format(seconds=time.monotonic() - clock, **counts)
     if result == "done" and counts["refused"]:
-        failure = job.JobError(f"a trigger of the store kept {counts['refused']} dead rows")
+        failure = job.JobError(f"a trigger of the store kept {counts['refused']} dead rows, or put them back")
     if failure:
         raise job.JobError(f"{failure}; {line}", failure.exit_code, counts)
     if result == "stopped":

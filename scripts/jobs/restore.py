@@ -92,7 +92,7 @@ def _look_at_databases(place: Place, expected: Mapping[str, dict[str, Any]]) -> 
             continue
         path, wanted = os.path.join(place.directory, piece.file), expected[piece.name]
         # Not read-only: such a connection would leave its -wal and -shm.
-        with contextlib.closing(store.connect(path)) as connection:
+        with contextlib.closing(store.connect(path, seconds=census.DEADLINE)) as connection:
             connection.execute("PRAGMA query_only = ON")
             mode = str(connection.execute("PRAGMA journal_mode").fetchone()[0])
             found = census.take(connection)

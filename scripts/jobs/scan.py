@@ -45,6 +45,9 @@ PIECE: Final = 1 << 15
 OVERLAP: Final = 4096
 UNREAD: Final = 50
 SHORTEST: Final = 8
+SECONDS: Final = 3000.0
+"""That reading one database may take."""
+
 EVERY: Final = 0.5
 """Seconds between two words about how far it is."""
 
@@ -123,7 +126,7 @@ class Scan:
     def database(self, path: str, name: str, *, facts: bool) -> None:
         """Look through all ordinary tables of a database. facts: it is the store, with what is allowed in it."""
         try:
-            with contextlib.closing(store.connect(path, readonly=True, timeout=5)) as connection:
+            with contextlib.closing(store.connect(path, readonly=True, timeout=5, seconds=SECONDS)) as connection:
                 connection.text_factory = lambda text: text.decode(errors="replace")
                 tables = [
                     str(row[0])

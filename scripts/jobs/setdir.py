@@ -275,7 +275,9 @@ def open_part(directory: str, part: Mapping[str, Any], limit: census.Limit) -> N
         if error.exit_code != job.FAILED:
             raise
         raise Damaged(f"{manifests.label(part)}: {error}") from error
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, MemoryError, sqlite3.Error) as error:
+    except (MemoryError, sqlite3.Error) as error:
+        raise Damaged(f"{manifests.label(part)} cannot be opened: {job.said(error)}") from error
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Damaged(f"{manifests.label(part)} cannot be opened: {printable(error, 200)}") from error
 
 

@@ -237,8 +237,8 @@ def in_database(connection: sqlite3.Connection, words: Words) -> list[Hit]:
 def open_still(path: str) -> sqlite3.Connection:
     """Open a database that nobody writes to, without a file beside it; its -wal is not read."""
     connection = sqlite3.connect(f"file:{quote(path)}?immutable=1", uri=True, isolation_level=None)
-    for pragma in ("query_only = ON", "trusted_schema = OFF", "cell_size_check = ON"):
-        connection.execute(f"PRAGMA {pragma}")
+    connection.execute("PRAGMA query_only = ON")
+    store.protect(connection, writes=False)
     return connection
 
 

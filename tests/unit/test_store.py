@@ -36,7 +36,8 @@ def test_every_connection_has_its_pragmas(db: str, readonly: bool) -> None:
         assert pragma(connection, "foreign_keys") == 1
         assert pragma(connection, "secure_delete") == 1
         assert pragma(connection, "synchronous") == 3
-        assert pragma(connection, "trusted_schema") == (sqlite3.sqlite_version_info < (3, 44))
+        assert pragma(connection, "trusted_schema") == 0
+        assert pragma(connection, "cell_size_check") == 1
         if readonly:
             with pytest.raises(sqlite3.OperationalError):
                 connection.execute("DELETE FROM memory")

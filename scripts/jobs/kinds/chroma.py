@@ -126,4 +126,4 @@ def _rows(path: str, query: str) -> list[tuple[Any, ...]]:
         try:
             return connection.execute(query).fetchall()
         except sqlite3.Error as error:
-            raise job.JobError(f"{DATABASE} cannot be read (SQLite: {store.printable(error, 200)})") from error
+            raise job.JobError(f"{DATABASE} cannot be read (SQLite: {job.said(error)})") from error

@@ -35,6 +35,9 @@ SLACK: Final = 100
 
 CHUNK: Final = 1 << 20
 
+LARGEST: Final = 1_000_000_000
+"""Bytes of a value, as SQLite itself has it."""
+
 
 def snapshot(source: str, target: str, limit: census.Limit) -> dict[str, Any]:
     """See Kind.snapshot."""
@@ -115,6 +118,9 @@ def _remove(target: str) -> None:
 
 def _copy(source: str, target: str, directory: int, limit: census.Limit) -> dict[str, Any]:
     connection = store.connect(source, readonly=True, timeout=LOCK_WAIT)
+    # Whatever the agent keeps is copied; and VACUUM INTO attaches the file it writes.
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 1)
     with contextlib.closing(connection), limit.on(connection):
         for _ in range(TRIES):
             _remove(target)
@@ -163,9 +169,11 @@ def vacuum_into(connection: sqlite3.Connection, target: str) -> None:
         # The store could be read until now, so these speak of the copy.
         code = error.sqlite_errorcode & 0xFF
         if code == sqlite3.SQLITE_CANTOPEN:
-            raise job.JobError(f"the copy cannot be written to the incoming directory (SQLite: {error})") from error
+            raise job.JobError(
+                f"the copy cannot be written to the incoming directory (SQLite: {job.said(error)})"
+            ) from error
         if code == sqlite3.SQLITE_FULL:
-            raise job.JobError(f"the disk of the backups is full (SQLite: {error})") from error
+            raise job.JobError(f"the disk of the backups is full (SQLite: {job.said(error)})") from error
         raise
     finally:
         connection.execute("PRAGMA query_only = ON")
@@ -227,8 +235,8 @@ def open_copy(path: str) -> sqlite3.Connection:
     """Open a copy that nobody else can reach and nobody vouches for; nothing is written to it."""
     # Not mode=ro or immutable: of a database it cannot write, SQLite leaves the CHECK constraints unchecked.
     connection = sqlite3.connect(f"file:{quote(path)}?mode=rw", uri=True, isolation_level=None)
-    for pragma in ("query_only = ON", "trusted_schema = OFF", "cell_size_check = ON"):
-        connection.execute(f"PRAGMA {pragma}")
+    connection.execute("PRAGMA query_only = ON")
+    store.protect(connection, writes=False)
     return connection
 
 
@@ -250,7 +258,7 @@ def verify_database(path: str, raw: Mapping[str, Any], limit: census.Limit) -> d
             with limit.on(connection):
                 found, violations = _verify(connection, claim)
     except (sqlite3.Error, MemoryError) as error:
-        raise job.JobError(f"the copy cannot be verified (SQLite: {store.printable(error, 200)})") from error
+        raise job.JobError(f"the copy cannot be verified (SQLite: {job.said(error)})") from error
     return {
         "size": claim.size,
         **dataclasses.asdict(found),
