@@ -57,22 +57,6 @@ def set_journal_mode(path: str, mode: str) -> str:
         connection.close()
 
 
-def pointing_nowhere(path: str) -> list[str]:
-    """The ids of facts that were replaced by a row which is not there, at most ten thousand."""
-    connection = connect(path, readonly=True)
-    try:
-        return [
-            str(row[0])
-            for row in connection.execute(
-                "SELECT id FROM main.memory AS m WHERE superseded_by IS NOT NULL"
-                " AND NOT EXISTS (SELECT 1 FROM main.memory AS n WHERE n.id = m.superseded_by)"
-                " ORDER BY rowid LIMIT 10000"
-            )
-        ]
-    finally:
-        connection.close()
-
-
 def describe(path: str, table: str = "memory") -> dict[str, Any]:
     """Say what is at ``path``, without changing it.
 
