@@ -14,12 +14,13 @@ import memops.letters
 import memops.records
 import memops.store
 import memops.survey
+import memops.trees
 
 ROOT = Path(__file__).resolve().parent.parent
 
 # On a server these lie beside the jobs and are imported as `store` and so on. Here each is the same module under both
 # names, so that an error raised through one is caught through the other.
-for shared in (memops.health, memops.letters, memops.records, memops.store, memops.survey):
+for shared in (memops.health, memops.letters, memops.records, memops.store, memops.survey, memops.trees):
     sys.modules.setdefault(shared.__name__.removeprefix("memops."), shared)
 
 # How long one example takes is the machine's affair, and it may be busy.
