@@ -99,7 +99,6 @@ def connect(
     path: the database file; it is never created.
     readonly: only read. A crashed writer's journal is still rolled back, as any reader's opening would.
     timeout: seconds to wait for a lock before ``sqlite3.OperationalError`` (code SQLITE_BUSY).
-
     seconds: after so many its statements are interrupted (code SQLITE_INTERRUPT), whatever the file makes of them.
 
     Returns a connection in autocommit mode with foreign keys enforced, ``secure_delete`` on, and ``protect``. Raises
@@ -164,7 +163,12 @@ LIMITS: Final = {
 """What a statement or a value may come to (https://www.sqlite.org/limits.html): more than any store needs."""
 
 DENIED: Final = frozenset(
-    {"edit", "eval", "fts3_tokenizer", "load_extension", "readfile", "writefile", "sqlite_dbpage", "writable_schema"}
+    [
+        *((sqlite3.SQLITE_FUNCTION, name) for name in ("edit", "eval", "fts3_tokenizer", "load_extension")),
+        *((sqlite3.SQLITE_FUNCTION, name) for name in ("readfile", "writefile")),
+        *((action, "sqlite_dbpage") for action in (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_READ, sqlite3.SQLITE_UPDATE)),
+        (sqlite3.SQLITE_PRAGMA, "writable_schema"),
+    ]
 )
 """Functions, tables and pragmas that reach beyond the rows of a database; none of our statements has one."""
 
@@ -191,7 +195,13 @@ def protect(connection: sqlite3.Connection, *, writes: bool) -> None:
 
 def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
     name = second if action == sqlite3.SQLITE_FUNCTION else first
-    return sqlite3.SQLITE_DENY if name is not None and name.lower() in DENIED else sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY if (action, str(name).lower()) in DENIED else sqlite3.SQLITE_OK
+
+
+def let_vacuum(connection: sqlite3.Connection) -> None:
+    """Lift the limits that VACUUM needs lifted: it attaches the file it writes, and carries every value over."""
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1_000_000_000)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 1)
 
 
 def is_replaced(path: str, before: os.stat_result) -> bool:

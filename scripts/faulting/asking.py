@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from faulting import erasing, strikes, work, world
 from faulting.strikes import Command, Ran
@@ -75,22 +75,19 @@ def acknowledged(ran: Ran) -> bool:
         return False
 
 
-BY: Final = {"by": "faults", "terminal": False}
-
-
 def _has(state: State, text: str) -> bool:
     return any(fact["fact"] == text for name, fact in state.facts.items() if name in state.live)
 
 
 def _remember(end: str, before: State) -> Asked:
     text = f"A new fact that nobody has heard of {end}".strip()
-    given = {"subject": "s", "fact": text, "source": "chat 2026-08-08", "expires_at": None, "replaces": None, **BY}
+    given = {"subject": "s", "fact": text, "source": "chat 2026-08-08", "expires_at": None, "replaces": None, **work.BY}
     return Asked("remember", given, lambda s: _has(s, text), lambda s: not _has(s, text), text=text)
 
 
 def _replace(end: str, before: State) -> Asked:
     text, old = f"A corrected fact {end}".strip(), f"live_replace{end}"
-    given = {"subject": "s", "fact": text, "source": "chat 2026-08-08", "expires_at": None, "replaces": old, **BY}
+    given = {"subject": "s", "fact": text, "source": "chat 2026-08-08", "expires_at": None, "replaces": old, **work.BY}
     return Asked(
         "remember",
         given,
@@ -103,7 +100,7 @@ def _replace(end: str, before: State) -> Asked:
 
 def _confirm(end: str, before: State) -> Asked:
     name = f"live_confirm{end}"
-    given = {"given": [{"id": name, "verdict": "confirm"}], **BY}
+    given = {"given": [{"id": name, "verdict": "confirm"}], **work.BY}
     was = before.facts.get(name, {}).get("confirmed_at")
     return Asked(
         "apply",
@@ -124,7 +121,7 @@ def _apply(end: str, before: State) -> Asked:
     was = before.facts.get(first, {}).get("confirmed_at")
     return Asked(
         "apply",
-        {"given": given, **BY},
+        {"given": given, **work.BY},
         lambda s: (
             _has(s, text) and second not in s.live and third not in s.facts and s.facts[first]["confirmed_at"] != was
         ),
@@ -138,13 +135,13 @@ def _apply(end: str, before: State) -> Asked:
 
 def _forget(end: str, before: State) -> Asked:
     gone = frozenset(n for n in before.facts if n == f"live_forget{end}" or n.startswith(f"kept_forget{end}_"))
-    given = {"ids": [f"live_forget{end}"], "only": False, "token": None, **BY}
+    given = {"ids": [f"live_forget{end}"], "only": False, "token": None, **work.BY}
     return Asked("forget", given, lambda s: not gone & s.facts.keys(), lambda s: gone <= s.facts.keys(), gone)
 
 
 def _forget_all(end: str, before: State) -> Asked:
     gone = frozenset(name for name in before.facts if name.startswith(f"live_all{end}_"))
-    given = {"subject": f"all{end}", "user": None, "token": None, **BY}
+    given = {"subject": f"all{end}", "user": None, "token": None, **work.BY}
     return Asked("forget_all", given, lambda s: not gone & s.facts.keys(), lambda s: gone <= s.facts.keys(), gone)
 
 

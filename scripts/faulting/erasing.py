@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from faulting import work, world
 from faulting.strikes import Command, Ran
@@ -11,8 +11,6 @@ from faulting.strikes import Command, Ran
 if TYPE_CHECKING:
     from faulting.work import Run
     from faulting.world import State, World
-
-BY: Final = {"by": "faults", "terminal": False}
 
 
 def answered(ran: Ran) -> dict[str, Any]:
@@ -50,7 +48,7 @@ class Erase(work.Job):
 
     def run(self, place: World, run: Run) -> Ran:
         """Step by step, as the command does; what a step did not do is no reason to leave out the others."""
-        deleted = run("delete", self.ask(place, "delete", matching=True, **BY))
+        deleted = run("delete", self.ask(place, "delete", matching=True, **work.BY))
         settled = run("settle", self.ask(place, "settle", held={}))
         searched = run("search", self.ask(place, "search"))
         shown = answered(searched)

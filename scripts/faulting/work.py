@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 # ruff: noqa: ARG002 - every job is asked in the same way
 
+BY: Final = {"by": "faults", "terminal": False}
+"""Who asks, where a request says so."""
+
 NOTES: Final = ("--part", "notes", "files")
 
 

@@ -361,8 +361,7 @@ def write_anew(connection: sqlite3.Connection) -> str:
     found = traces.indexes(connection)
     for name, _ in found:
         _tell(connection, name, "optimize")
-    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 1)  # VACUUM attaches the file it writes
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1_000_000_000)
+    store.let_vacuum(connection)
     connection.execute("VACUUM")
     for name, module in found:
         if module == "fts5" and not _is_whole(connection, name):

@@ -185,9 +185,32 @@ def test_the_jobs_outlive_the_command(memops_server: Server) -> None:
     assert ids(server) == {"live"}
 
 
+BEHIND = """
+import os, sqlite3, sys, tempfile
+sys.path.insert(0, "/usr/local/lib/memops")
+import store
+path = os.path.join(tempfile.mkdtemp(), "memory.db")
+with sqlite3.connect(path) as connection:
+    connection.executescript(
+        "CREATE VIRTUAL TABLE words USING fts5(a); CREATE TABLE memory (id);"
+        "CREATE TRIGGER evil AFTER INSERT ON memory BEGIN DELETE FROM words_data; END;"
+    )
+try:
+    store.connect(path).execute("INSERT INTO memory VALUES (1)")
+    done = "written"
+except sqlite3.Error as error:
+    done = "refused" if "may not be modified" in str(error) else repr(error)
+print(f"{sys.version_info[0]}.{sys.version_info[1]:02}", done)
+"""
+
+
 def test_jobs_are_as_closed_as_promised(memops_server: Server) -> None:
     server = memops_server
     memops(server, "install")
     for unit, most in (("memory-prune", 0.5), ("memory-snapshot", 0.5), ("memory-backup", 1.0)):
         said = server.run("systemd-analyze", "security", "--no-pager", f"{unit}.service").stdout
         assert float(said.rpartition("Overall exposure level for")[2].split()[1]) <= most
+
+    # What this machine's Python has against a trigger that writes behind a full-text index.
+    said = server.run("python3", "-I", "-c", BEHIND, user="agent").stdout.split()
+    assert said[1] == ("refused" if said[0] >= "3.12" else "written")

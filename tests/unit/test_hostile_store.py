@@ -151,7 +151,7 @@ def pairs() -> list[tuple[str, str]]:
     return [(each, name) for row, each in enumerate(hostile.ATTACKS) for name in names[row % step :: step]]
 
 
-GREEN = ("it says that all is well", "it was acknowledged, and is not done", "acknowledged facts are not live")
+GREEN = ("it says that all is well", "it was acknowledged, and is not done")
 
 
 @pytest.mark.parametrize(("attack", "name"), pairs())
@@ -184,8 +184,11 @@ def test_no_database_makes_a_job_do_anything_else(
         assert tree(outside) == known, "it wrote outside"
         problems = [] if after.problems else job.judge(place, before, after, ran)
         assert [each for each in problems if any(word in each for word in GREEN)] == []
-        if job.name in ("prune", "digest", "review", "scan", "backup"):
-            assert ran.code or (before.facts if job.name != "scan" else ran.out), "it did nothing, and ended well"
+        if job.name in ("prune", "digest", "review", "backup"):
+            assert ran.code or before.facts, "it did nothing, and ended well"
+        if job.name == "scan":
+            found = json.loads(ran.out)
+            assert found["rows"] or found["unread"], "it looked at nothing, and does not say so"
 
 
 STATEMENTS = {
@@ -219,10 +222,21 @@ def test_each_protection_stops_what_it_is_for(what: str, tmp_path: Path) -> None
             connection.execute(statement).fetchall()
 
 
+@pytest.mark.parametrize("name", ["eval", "edit", "readfile"])
+def test_a_table_of_the_agents_may_have_any_name(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(f"CREATE TABLE {name} (a); INSERT INTO {name} VALUES (1);")
+    with contextlib.closing(store.connect(str(path))) as connection:
+        connection.execute(f"UPDATE {name} SET a = a + 1")
+        assert connection.execute(f"SELECT a FROM {name}").fetchall() == [(2,)]
+        store.let_vacuum(connection)
+        connection.execute("VACUUM")
+
+
 def test_a_statement_has_its_time(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
-    sqlite3.connect(path).close()
-    path.write_bytes(b"")
+    path.touch()
     with (
         contextlib.closing(store.connect(str(path), seconds=0.2)) as connection,
         pytest.raises(sqlite3.OperationalError, match="interrupted"),

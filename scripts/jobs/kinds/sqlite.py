@@ -35,9 +35,6 @@ SLACK: Final = 100
 
 CHUNK: Final = 1 << 20
 
-LARGEST: Final = 1_000_000_000
-"""Bytes of a value, as SQLite itself has it."""
-
 
 def snapshot(source: str, target: str, limit: census.Limit) -> dict[str, Any]:
     """See Kind.snapshot."""
@@ -118,9 +115,7 @@ def _remove(target: str) -> None:
 
 def _copy(source: str, target: str, directory: int, limit: census.Limit) -> dict[str, Any]:
     connection = store.connect(source, readonly=True, timeout=LOCK_WAIT)
-    # Whatever the agent keeps is copied; and VACUUM INTO attaches the file it writes.
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 1)
+    store.let_vacuum(connection)
     with contextlib.closing(connection), limit.on(connection):
         for _ in range(TRIES):
             _remove(target)
