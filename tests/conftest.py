@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -21,6 +22,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # names, so that an error raised through one is caught through the other.
 for shared in (memops.health, memops.letters, memops.records, memops.store, memops.survey):
     sys.modules.setdefault(shared.__name__.removeprefix("memops."), shared)
+
+# A shell that runs the tests in the background has Ctrl-C ignored, and a terminal that a test opens would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long one example takes is the machine's affair, and it may be busy.
 hypothesis.settings.register_profile("memops", deadline=None)

@@ -112,14 +112,7 @@ class Person:
         self.pid = 0
         words = [sys.executable, SHELL, *store.words, *arguments]
         self._shell = subprocess.Popen(
-            words,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env=store.environment,
-            start_new_session=True,
-            # Tests that a shell runs in the background have it ignored, and hand that down.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - one thread, one call
+            words, stdin=slave, stdout=slave, stderr=slave, env=store.environment, start_new_session=True
         )
         os.close(slave)
         self.pid = int(self.read("RUNS ", "\n"))

@@ -11,10 +11,11 @@ from pathlib import Path
 from faulting import strikes, work, world
 
 
-def make(shared: Path) -> None:
-    """Make in ``shared`` all that the runs of a matrix share. Raises RuntimeError."""
+def make(shared: Path, *, struck: bool = True) -> None:
+    """Make in ``shared`` all that the runs of a matrix share. ``struck``: with what strikes. Raises RuntimeError."""
     world.make_shared(shared)
-    strikes.build(shared)
+    if struck:
+        strikes.build(shared)
     shutil.copyfile(Path(__file__).with_name("agents.py"), shared / "agents.py")
     (shared / "measured").mkdir()
     tops = [shared / f"template{number}" for number in range(len(world.VARIANTS))]

@@ -135,7 +135,7 @@ def tree(top: Path) -> list[object]:
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="faults-shared-") as name:
-        templates.make(Path(name))
+        templates.make(Path(name), struck=False)
         for file, (right, short) in TIMES.items():
             script = Path(name, "lib", file)
             text = script.read_text()
