@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -26,8 +27,9 @@ for shared in (memops.health, memops.letters, memops.records, memops.store, memo
 # A shell that runs the tests in the background has Ctrl-C ignored, and a terminal that a test opens would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long one example takes is the machine's affair, and it may be busy.
-hypothesis.settings.register_profile("memops", deadline=None)
+# How long one example takes is the machine's affair, and it may be busy. A run in CI judges the change and not the dice:
+# the same code meets the same examples; the long form looks for new ones.
+hypothesis.settings.register_profile("memops", deadline=None, derandomize=os.environ.get("MEMOPS_LONG") != "1")
 hypothesis.settings.load_profile("memops")
 
 
