@@ -23,6 +23,8 @@ FIELDS = {
     "count": {"filter", "exact", "shard_key"},
     "scroll": {"limit", "offset", "with_payload", "with_vector", "filter", "shard_key", "order_by"},
     "points": {"points", "batch", "shard_key"},
+    "retrieve": {"ids", "with_payload", "with_vector", "shard_key"},
+    "delete": {"points", "filter", "shard_key"},
 }
 
 
@@ -134,13 +136,25 @@ class Fake:
                 return self.route_collection(method, name, rest, query, kind, body)
         raise RefusedError(404, "no such path")
 
-    def route_collection(self, method, name, rest, query, kind, body):
+    def route_collection(self, method, name, rest, query, kind, body):  # noqa: C901  (a table)
         points = self.collections[name]
         match method, rest:
+            case "GET", []:
+                return self.information(name)
+            case "PUT", ["index"]:
+                return {"operation_id": 0, "status": "completed"}
             case "PUT", ["points"]:
                 for point in self.json(kind, body, FIELDS["points"])["points"]:
                     points[point["id"]] = {key: point.get(key) for key in ("id", "vector", "payload")}
                 return {"operation_id": 1, "status": "completed"}
+            case "POST", ["points"]:
+                ask = self.json(kind, body, FIELDS["retrieve"])
+                return [self.record(points[each], ask) for each in ask["ids"] if each in points]
+            case "POST", ["points", "delete"] if set(query) <= {"wait", "ordering"}:
+                for each in self.json(kind, body, FIELDS["delete"])["points"]:
+                    if "undeletable" not in self.misbehave:
+                        points.pop(each, None)
+                return {"operation_id": 2, "status": "completed"}
             case "POST", ["points", "count"]:
                 self.json(kind, body, FIELDS["count"])
                 return {"count": len(points) - ("miscount" in self.misbehave)}
@@ -171,15 +185,42 @@ class Fake:
         limit, offset = ask.get("limit") or 10, ask.get("offset")
         order = sorted(points, key=lambda i: (isinstance(i, str), i))
         order = order[order.index(offset) if offset is not None else 0 :]
-        page = []
-        for each in order[:limit]:
-            record = {"id": each}
-            if ask.get("with_payload", True):
-                record["payload"] = points[each]["payload"]
-            if ask.get("with_vector"):
-                record["vector"] = points[each]["vector"]
-            page.append(record)
+        order = [each for each in order if self.matches(points[each]["payload"] or {}, ask.get("filter") or {})]
+        page = [self.record(points[each], ask) for each in order[:limit]]
         return {"points": page, "next_page_offset": order[limit] if len(order) > limit else None}
+
+    def information(self, name):
+        given = self.configurations[name]
+        return {
+            "status": "green",
+            "optimizer_status": "ok",
+            "points_count": len(self.collections[name]),
+            "segments_count": 1,
+            "config": {
+                "params": {key: given.get(key) for key in ("vectors", "sparse_vectors")},
+                "hnsw_config": {"m": 16, "ef_construct": 100, "full_scan_threshold": 10000},
+                "optimizer_config": {
+                    "deleted_threshold": 0.2,
+                    "vacuum_min_vector_number": 1000,
+                    "default_segment_number": 0,
+                    "flush_interval_sec": 5,
+                },
+            },
+            "payload_schema": {},
+        }
+
+    def matches(self, payload, asked):
+        if set(asked) - {"must"} and any(asked[key] for key in set(asked) - {"must"}):
+            raise RefusedError(400, "only must is known here")
+        return all(payload.get(each["key"]) == each["match"]["value"] for each in asked.get("must") or ())
+
+    def record(self, point, ask):
+        found = {"id": point["id"]}
+        if ask.get("with_payload", True):
+            found["payload"] = point["payload"]
+        if ask.get("with_vector"):
+            found["vector"] = point["vector"]
+        return found
 
     def make(self, name):
         self._number += 1

@@ -95,6 +95,11 @@ def is_root() -> bool:
 
 def look(store: Store, wanted: Wanted) -> Looked:
     """Find the words. Raises MemopsError."""
+    if store.has_ledger or store.table:
+        raise Refused(
+            "Another program keeps these facts, and its files are not written anew beside it.",
+            "Let the product delete it, which names what remains: memops forget ID",
+        )
     if host.look(store.restore_note) is not None:
         raise Refused(
             "A restore of this store has not come to its end.",

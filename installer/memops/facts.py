@@ -11,7 +11,7 @@ import pwd
 import sys
 from typing import TYPE_CHECKING, Any
 
-from memops import host, owner, settings
+from memops import adopted, host, owner, settings
 from memops.errors import MemopsError, NotPermitted, UsageError
 from memops.settings import LIBRARY
 
@@ -92,6 +92,23 @@ def is_person(store: Store) -> bool:
     return os.geteuid() == 0 and not agents and at_terminal()
 
 
+def _deletes(op: str, arguments: dict[str, Any]) -> bool:
+    verdicts = arguments.get("given", ()) if op == "apply" else ()
+    return op in ("forget", "forget_all") or any(each.get("verdict") == "forget" for each in verdicts)
+
+
+def _desk(store: Store, *, deletes: bool) -> tuple[tuple[str, ...], tuple[str, ...], list[str]]:
+    """The program that answers, its options, and what its unit needs that is not every unit's."""
+    if store.has_ledger and deletes:
+        # What is forgotten goes out of the product, by the hand.
+        words = ("/usr/bin/python3", "-I", f"{LIBRARY}/ledger.py", "--request")
+        return words, tuple(adopted.options(store)), list(adopted.walls(store))
+    words = ("/usr/bin/python3", "-I", f"{LIBRARY}/desk.py")
+    kept = ("--adopted",) if store.has_ledger or store.table else ()
+    paths = ("--state", store.state, "--sql", f"/etc/memops/{store.name}", *kept)
+    return words, paths, [f"ReadWritePaths={store.state}"] if store.strict else []
+
+
 def ask(store: Store, op: str, **arguments: Any) -> Any:
     """The answer of desk.py to a request (its OPS); all texts in it are the agent's.
 
@@ -99,10 +116,8 @@ def ask(store: Store, op: str, **arguments: Any) -> Any:
     store that is locked.
     """
     request = json.dumps({"op": op, "arguments": arguments})
-    words = ("/usr/bin/python3", "-I", f"{LIBRARY}/desk.py")
-    paths = ("--state", store.state, "--sql", f"/etc/memops/{store.name}")
+    words, paths, more = _desk(store, deletes=_deletes(op, arguments))
     if os.geteuid() == 0:
-        more = [f"ReadWritePaths={store.state}"] if store.strict else []
         properties, command = owner.as_owner(store, (*words, "--store", store.seen_db, *paths), more)
         ran = owner.transient(properties, command, stdin=request, timeout=TIMEOUT)
     elif os.geteuid() == uid(store):

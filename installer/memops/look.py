@@ -192,7 +192,7 @@ def contents(store: Store) -> dict[str, Any]:
         return {"kind": "missing", "directory_writable": True}
     if _to_be_taken_over(store):
         return {"kind": "missing", "directory_writable": True}
-    found: dict[str, Any] = owner.call(store, "describe")
+    found: dict[str, Any] = owner.call(store, "describe", "memory", store.table)
     refusal = _refusal(store, found)
     if refusal:
         raise refusal

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memops import manifest
 from memops.errors import Refused
@@ -45,7 +45,7 @@ def wanted_directories(store: Store, files: Iterable[str]) -> tuple[MakeDirector
     return (
         # First, so that the manifest can say what a killed installation had begun.
         MakeDirectory("/etc/memops", 0o755, ours=True),
-        *(MakeDirectory(str(p), 0o755) for p in reversed(PurePosixPath(store.directory).parents) if str(p) != "/"),
+        *_above(store),
         MakeDirectory(store.directory, 0o700, user, group),
         *(MakeDirectory(str(p), 0o755) for p in reversed(PurePosixPath(store.backup_dir).parents) if str(p) != "/"),
         # Without namespaces the owner reaches the incoming directory by its path: it may pass, not look.
@@ -61,6 +61,13 @@ def wanted_directories(store: Store, files: Iterable[str]) -> tuple[MakeDirector
         MakeDirectory("/var/lib/memops", 0o755, ours=True),
         MakeDirectory(store.state, 0o750, user, group, ours=True),
     )
+
+
+def _above(store: Store) -> list[MakeDirectory]:
+    if store.has_ledger:
+        return [MakeDirectory("/var/lib/memops", 0o755, ours=True)]
+    parents = reversed(PurePosixPath(store.directory).parents)
+    return [MakeDirectory(str(path), 0o755) for path in parents if str(path) != "/"]
 
 
 def make_plan(
@@ -237,6 +244,19 @@ def _writes(files: Mapping[str, File], seen: Observed) -> list[WriteFile | Remov
     return steps
 
 
+def adopt_table(store: Store, found: Mapping[str, Any]) -> ChangeSchema:
+    """The step that takes a table of another program's under care; ``found``: as shape.describe says."""
+    lacking = [name for name in OWN_COLUMNS if name not in found["columns"]]
+    # An update that a trigger of the program's watches would be news to it.
+    backfill = "confirmed_at" in lacking and not found["update_triggers"]
+    add = sql("own", store, config=store.config, lacking=lacking, backfill=backfill)
+    what = f"columns, views and triggers to the table {store.table}, so that memops can look after it,"
+    return ChangeSchema(store, what, add, sql("own_drop", store, columns=lacking))
+
+
+OWN_COLUMNS = ("source", "confirmed_at", "expires_at", "superseded_by")
+"""What a table of facts has to have."""
+
 FULL_TEXT_COST = "two fifths more on the disk, up to a millisecond more a write"
 
 ORIGIN_TRIGGERS = ("memory_origin", "memory_origin_at_once", "memory_origin_late")
@@ -250,7 +270,10 @@ _INDEX = {
 def _store_steps(facts: Facts) -> list[Step]:
     store, found = facts.store, facts.found
     if found["kind"] == "missing":
-        return [MakeStore(store, sql("schema", store))]
+        more = sql("ledger", store) if store.has_ledger else ""
+        return [MakeStore(store, sql("schema", store) + more)]
+    if store.table:
+        return [] if found["adopted"] else [adopt_table(store, found)]
     steps: list[Step] = []
     asks = not found["own"]
     if not store.full_text and found["full_text"] in ("whole", "odd"):

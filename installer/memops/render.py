@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from memops import __version__, assets, manual
+from memops import __version__, adopted, assets, manual
 from memops.settings import LIBRARY, SETTINGS_FILE, VERSION, Store, as_table
 from memops.store import SOURCES as BUILT_IN
 
@@ -115,7 +115,7 @@ def template(file: str, **values: Any) -> str:
     return _environment().get_template(file).render(version=__version__, **values)
 
 
-def sql(template_name: str, store: Store, *, own: bool = True, **values: str) -> str:
+def sql(template_name: str, store: Store, *, own: bool = True, **values: Any) -> str:
     """One of sql/*.sql.j2 for a store. own: it has the columns of stores that memops makes."""
     return template(
         f"{template_name}.sql.j2",
@@ -126,6 +126,7 @@ def sql(template_name: str, store: Store, *, own: bool = True, **values: str) ->
         indexes=INDEXES,
         own=own,
         full_text=store.full_text,
+        real=store.table,
         **values,
     )
 
@@ -134,7 +135,8 @@ def store_files(store: Store) -> dict[str, File]:
     """Everything that is one store's own: path → file."""
     units = [*store.services, *store.timers]
     files = {
-        f"{UNIT_DIRECTORY}/{name}": template(_template_of(name, store), store=store, lib=LIBRARY) for name in units
+        f"{UNIT_DIRECTORY}/{name}": template(_template_of(name, store), store=store, lib=LIBRARY, adopted=adopted)
+        for name in units
     }
     if store.ping:
         name = f"{store.ping_unit}.service"
@@ -144,6 +146,8 @@ def store_files(store: Store) -> dict[str, File]:
 
 
 def _template_of(unit: str, store: Store) -> str:
+    if store.has_ledger and unit == store.unit("prune"):
+        return "memory-ledger.service.j2"
     stem, kind = unit.rsplit(".", 1)
     return f"{stem.removesuffix(store.suffix)}.{kind}.j2"
 
@@ -151,7 +155,8 @@ def _template_of(unit: str, store: Store) -> str:
 def settings_file(stores: Mapping[str, Store]) -> File:
     """memops.toml for these stores."""
     tables = {name: as_table(store) for name, store in sorted(stores.items())}
-    return File(template("memops.toml.j2", settings_version=VERSION, tables=tables))
+    words = {name: adopted.in_words(store) for name, store in stores.items() if store.level}
+    return File(template("memops.toml.j2", settings_version=VERSION, tables=tables, words=words))
 
 
 def shared_files(stores: Mapping[str, Store], users: Mapping[str, str]) -> dict[str, File]:

@@ -39,7 +39,9 @@ class Store:
     while the parts are copied. The ``keep_`` numbers are days, weeks and months. ``offsite`` is where each good set is
     handed to, ``restic=REPOSITORY`` or ``rclone=REMOTE:PATH``, with its secrets in root's file ``offsite_env``.
     ``notes`` are files and directories of notes that the review looks at once a month; where they lie in a repository,
-    its top ends at ``/./``, and git can date them.
+    its top ends at ``/./``, and git can date them. ``level`` is empty for a store that memops made, or could have
+    made; of one that another ``product`` keeps it is ``own``, ``ledger`` or ``observe`` (see adopted.py), and
+    ``adopted`` says how it is reached, each ``KEY=VALUE``, with the agent's ``python``.
     """
 
     name: str = "default"
@@ -66,6 +68,25 @@ class Store:
     offsite: str = ""
     offsite_env: str = ""
     notes: tuple[str, ...] = ()
+    level: str = ""
+    product: str = ""
+    adopted: tuple[str, ...] = ()
+    python: str = ""
+
+    @property
+    def has_ledger(self) -> bool:
+        """Whether the database is memops' ledger of what another program keeps."""
+        return self.level in ("ledger", "observe")
+
+    @property
+    def config(self) -> dict[str, str]:
+        """How what was adopted is reached."""
+        return dict(text.split("=", 1) for text in self.adopted)
+
+    @property
+    def table(self) -> str:
+        """The table of another program's in which the facts are; empty where they are in ``memory``."""
+        return self.config.get("table", "") if self.level == "own" else ""
 
     @property
     def suffix(self) -> str:
@@ -258,6 +279,7 @@ def check(store: Store) -> None:
     _check_notes(store.notes)
     _check_textfile(store.textfile)
     _check_backups(store)
+    _check_adopted(store)
     for option, value, allowed in (
         ("--journal-mode", store.journal_mode, ("wal", "keep")),
         ("--history-from", store.history_from, ("created", "superseded")),
@@ -297,6 +319,16 @@ def _check_backups(store: Store) -> None:
             "Type for example --agent-unit agent.service",
         )
     offsite.check_text(store.offsite, store.offsite_env)
+
+
+def _check_adopted(store: Store) -> None:
+    plain = all(isinstance(text, str) and "=" in text and text.isprintable() for text in store.adopted)
+    if store.level not in ("", "own", "ledger", "observe") or not plain or bool(store.level) != bool(store.product):
+        raise UsageError(f"level = {store.level!r} with this product is not known.", "Type: sudo memops adopt PATH")
+    if store.python:
+        check_path("--python", store.python)
+    if store.table and store.full_text:
+        raise UsageError("A table of another program's gets no full-text index.", "Type: --no-full-text")
 
 
 def _check_notes(paths: tuple[object, ...]) -> None:

@@ -729,6 +729,12 @@ def require_done(cursor: sqlite3.Cursor) -> None:
         raise Refused("a trigger of the store ignores that change", "Look at it: sqlite3 STORE .schema")
 
 
+def is_view(connection: sqlite3.Connection) -> bool:
+    """Whether the facts are a view over another program's table."""
+    kind = connection.execute("SELECT type FROM sqlite_schema WHERE name = 'memory'").fetchone()
+    return kind == ("view",)
+
+
 def require_end(expires_at: str | None) -> str | None:
     """``expires_at``, if it is a time to come or None. Raises Refused."""
     if expires_at is not None and (moment_of(expires_at) is None or expires_at <= text_of(datetime.now(UTC))):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import sqlite3
@@ -49,8 +50,9 @@ TOGETHER: Final = 200
 class Desk:
     """An open store and what may be asked of it; see OPS."""
 
-    def __init__(self, connection: sqlite3.Connection, state: str, sql: str) -> None:
-        self._connection, self._state, self._sql = connection, state, sql
+    def __init__(self, connection: sqlite3.Connection, state: str, sql: str, *, adopted: bool = False) -> None:
+        """``adopted``: another program keeps these facts, so none is written here."""
+        self._connection, self._state, self._sql, self._adopted = connection, state, sql, adopted
         self._connection.text_factory = lambda text: text.decode(errors="backslashreplace")
         self._reader = rows.Reader(connection)
 
@@ -66,6 +68,7 @@ class Desk:
         allow_secret: str | None = None,
     ) -> rows.Fact:
         """Add a fact, in place of another one perhaps; the new fact. allow_secret: why it holds no credential."""
+        self._require_own()
         why = verdicts.reason(allow_secret)
         if replaces is not None:
             self._reader.one(replaces)  # an unknown id is answered with the nearest ones
@@ -136,6 +139,8 @@ class Desk:
         self, given: list[dict[str, Any]], by: str, terminal: bool, rehearse: bool = False
     ) -> list[dict[str, Any]]:
         """Carry out verdicts, all or none; with ``rehearse`` only say what that would do."""
+        if any(each["verdict"] == "replace" for each in given):
+            self._require_own()
         done = verdicts.apply(self._reader, given, terminal=terminal, rehearse=rehearse)
         if not rehearse:
             self._record(done, by, terminal=terminal)
@@ -191,6 +196,13 @@ class Desk:
         with contextlib.suppress(OSError):
             kept.drop(self._state, gone)
         self._settle()
+
+    def _require_own(self) -> None:
+        if self._adopted:
+            raise store.Refused(
+                "another program keeps these facts, and what is new is written by the agent's own program",
+                "Tell the agent; the next prune sees it. What is wrong can go: memops forget ID",
+            )
 
     def _all_of(self, subject: str | None, user: str | None) -> tuple[str, list[object]]:
         terms: dict[str, str] = {} if subject is None else {"subject": subject}
@@ -257,15 +269,17 @@ SECONDS: Final = 300.0
 """That an answer may take; whoever asked waits twice as long."""
 
 
-def answer(path: str, state: str, sql: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to a request, in any case."""
+def answer(
+    path: str, state: str, sql: str, request: Mapping[str, Any], make: Callable[..., Desk] = Desk
+) -> dict[str, Any]:
+    """The answer to a request, in any case, of the desk that ``make`` makes."""
     op, arguments = request["op"], request["arguments"]
     try:
         with contextlib.closing(
             store.connect(path, readonly=op in READING, timeout=WAIT, seconds=SECONDS)
         ) as connection:
             before = os.stat(path)
-            value = OPS[op](Desk(connection, state, sql), **arguments)
+            value = getattr(make(connection, state, sql), OPS[op].__name__)(**arguments)
         if op not in READING and store.is_replaced(path, before):
             raise job.JobError(
                 "another file took the place of the store meanwhile; what was asked is done in the old one"
@@ -279,7 +293,9 @@ def answer(path: str, state: str, sql: str, request: Mapping[str, Any]) -> dict[
         failure = job.explain(error)
         return {"error": str(failure), "hint": "", "exit": failure.exit_code}
     except (job.JobError, store.StoreError, OSError) as error:
-        return {"error": str(error), "hint": "", "exit": getattr(error, "exit_code", job.FAILED)}
+        hint = getattr(error, "hint", "")
+        said = getattr(error, "sentence", str(error))
+        return {"error": said, "hint": hint, "exit": getattr(error, "exit_code", job.FAILED)}
 
 
 def main() -> int:
@@ -288,9 +304,11 @@ def main() -> int:
     parser.add_argument("--store", required=True, help="the database")
     parser.add_argument("--state", required=True, help="the directory for the record of verdicts")
     parser.add_argument("--sql", required=True, help="the directory of the store's SQL files")
+    parser.add_argument("--adopted", action="store_true", help="another program keeps these facts: none is written")
     options = parser.parse_args()
     request = json.loads(sys.stdin.buffer.read(LARGEST))
-    found = answer(options.store, options.state, options.sql, request)
+    make = functools.partial(Desk, adopted=options.adopted)
+    found = answer(options.store, options.state, options.sql, request, make)
     print(json.dumps(found), flush=True)
     if request["op"] == "recall" and "value" in found:
         # Whatever becomes of it, the recall is done.

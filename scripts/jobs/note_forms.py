@@ -36,6 +36,9 @@ SERVER_MEMORY: Final = "mcp"
 TEXT: Final = 400
 """Characters of an entry that are kept to be shown."""
 
+WHOLE: Final = 20_000
+"""Characters of an entry that are kept to tell it from others."""
+
 LINES: Final = 50_000
 """Lines, and entries, that one file may have."""
 
@@ -60,7 +63,8 @@ _WORDS: Final = {"entity": ("name",), "relation": ("from", "relationType", "to")
 class Entry:
     """One note: its lines, the beginning of its text, its date (None: unknown), and what the date was taken from.
 
-    by: ``entry``, ``heading``, ``front matter``, ``file name``, ``git``, or empty where there is no date.
+    by: ``entry``, ``heading``, ``front matter``, ``file name``, ``git``, or empty where there is no date. whole: the
+    text as it stands there, not masked and hardly cut.
     """
 
     line: int
@@ -68,6 +72,7 @@ class Entry:
     text: str
     date: date | None = None
     by: str = ""
+    whole: str = ""
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,8 @@ def read(content: bytes, name: str, latest: date, beside: Collection[str] = ()) 
         own = max((each for each in (body, dated) if each), default=None)
         date, by = (own, "front matter" if own == dated else "entry") if own else above
         last = max(number for number, line in enumerate(lines, 1) if line.strip())
-        return Notes(CLAUDE, [Entry(1, last, _shown(keys["description"] or keys["name"]), date, by)])
+        whole = _whole("\n".join(lines[len(front) :])) or keys["description"]
+        return Notes(CLAUDE, [Entry(1, last, _shown(keys["description"] or keys["name"]), date, by, whole)])
     entries = _Markdown(latest, above).read(lines, len(front))
     return Notes(MARKDOWN, [entry for entry in entries if not _points(entry.text, beside)])
 
@@ -159,7 +165,7 @@ def _server_memory(content: bytes, latest: date) -> Notes:
             notes.bad.append((number, why))
         for text in texts:
             date = note_dates.newest(text, latest)
-            notes.entries.append(Entry(number, number, _shown(text), date, "entry" if date else ""))
+            notes.entries.append(Entry(number, number, _shown(text), date, "entry" if date else "", _whole(text)))
         if len(notes.entries) > LINES:
             raise ValueError(f"it holds more than {LINES:,} entries")
     return notes
@@ -170,6 +176,19 @@ def _texts(record: dict[str, Any]) -> list[str]:
         return [f"{record['from']} {record['relationType']} {record['to']}"]
     said = record.get("observations", [])
     return [f"{record['name']}: {each}" for each in said if isinstance(each, str)] if isinstance(said, list) else []
+
+
+def observations(content: bytes) -> Iterator[tuple[str, str]]:
+    """What a file of the MCP server-memory says: the name of an entity, and an observation. Raises ValueError, which
+    names the line, for one that the server itself could not read either."""
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        record, why = _record(line)
+        if record is None or not _all_texts(record.get("observations", [])):
+            raise ValueError(f"line {number} is {why or 'no entity: its observations are no list of texts'}")
+        if record["type"] == "entity":
+            yield from ((record["name"], each) for each in record.get("observations", []))
 
 
 def _all_texts(said: object) -> bool:
@@ -212,11 +231,15 @@ def _shown(text: str) -> str:
     return words if len(words) <= TEXT else words[: TEXT - 1] + "…"
 
 
+def _whole(text: str) -> str:
+    return text.strip()[:WHOLE]
+
+
 def _entry(first: int, last: int, lines: list[str], latest: date, above: tuple[date | None, str]) -> Entry:
     text = "\n".join(lines)
     own = note_dates.newest(text, latest)
     date, by = (own, "entry") if own else above
-    return Entry(first, last, _shown(text), date, by)
+    return Entry(first, last, _shown(text), date, by, _whole(text))
 
 
 @dataclass

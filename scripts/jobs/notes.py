@@ -129,8 +129,24 @@ def look(
     return reader.summary(limit)
 
 
+def entries(path: str, now: float) -> tuple[list[tuple[str, note_forms.Entry]], list[dict[str, str]]]:
+    """Every entry at ``path`` with its file, and the problems as Summary has them. Raises ValueError where a limit of
+    all files together was met, so that nobody knows what else there is."""
+    reader = _Reader(now, OLD, git=True)
+    reader.every = []
+    try:
+        reader.top(path, path)
+    except _Full as full:
+        raise ValueError(str(full)) from None
+    found = reader.summary(0)
+    if found.unsaid:
+        raise ValueError(f"more than {PROBLEMS:,} files or lines cannot be read")
+    return reader.every, found.problems
+
+
 class _Reader:
     def __init__(self, now: float, older_than: int, *, git: bool) -> None:
+        self.every: list[tuple[str, note_forms.Entry]] | None = None
         self._git = git
         self._latest = note_dates.today(now)
         self._old = self._latest - timedelta(days=min(older_than, 300_000))
@@ -266,6 +282,8 @@ class _Reader:
         # git is for the owner alone: whoever else started it would read, as themselves, what the owner configured.
         if self._git and os.geteuid() == owner != 0 and any(entry.date is None for entry in entries):
             entries = self._dated(entries, self.history.lines(path, content))
+        if self.every is not None:
+            self.every += [(shown, entry) for entry in entries]
         counts = Counts(shown, found.form, len(entries))
         for entry in entries:
             # That the file was changed dates nothing: an agent that adds a line writes the whole file anew, so its

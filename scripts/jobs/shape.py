@@ -57,7 +57,65 @@ def set_journal_mode(path: str, mode: str) -> str:
         connection.close()
 
 
-def describe(path: str, table: str = "memory") -> dict[str, Any]:
+def tables(path: str) -> dict[str, Any]:
+    """The tables of a database: ``name`` → ``columns`` (name → type), ``key`` (columns of the primary key), ``rows``,
+    ``rowid`` (whether it has one) and ``triggers`` on updates. What is no SQLite file: ``{}``. Raises sqlite3.Error."""
+    if not os.path.isfile(path) or os.path.getsize(path) == 0:
+        return {}
+    connection = connect(path, readonly=True, seconds=SECONDS)
+    try:
+        names = [row[0] for row in connection.execute(_PLAIN_TABLES)]
+        return {name: _table(connection, name) for name in names}
+    finally:
+        connection.close()
+
+
+def _table(connection: sqlite3.Connection, name: str) -> dict[str, Any]:
+    columns = connection.execute("SELECT name, type, pk FROM pragma_table_info(?)", (name,)).fetchall()
+    quoted = name.replace('"', '""')
+    try:
+        (rows,) = connection.execute(f'SELECT count(rowid) FROM "{quoted}"').fetchone()
+        rowid = True
+    except sqlite3.OperationalError:
+        rows, rowid = connection.execute(f'SELECT count(*) FROM "{quoted}"').fetchone()[0], False
+    return {
+        "columns": {column: kind for column, kind, _ in columns},
+        "key": [column for column, _, key in columns if key],
+        "rows": rows,
+        "rowid": rowid and not {"rowid", "_rowid_", "oid"} & {column.lower() for column, _, _ in columns},
+        "triggers": _update_triggers(connection, name),
+    }
+
+
+def _update_triggers(connection: sqlite3.Connection, table: str) -> list[str]:
+    """Names of triggers that an update of a table fires. What follows UPDATE in their text is left unread."""
+    found = connection.execute(
+        "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ? ORDER BY name", (table,)
+    )
+    return [str(name) for name, sql in found if re.search(r"\bUPDATE\b", str(sql).partition("BEGIN")[0], re.IGNORECASE)]
+
+
+def odd_dates(path: str, table: str, column: str) -> int:
+    """How many values of a column are no date of ours and not null: another program's format. Raises sqlite3.Error."""
+    name, of = (text.replace('"', '""') for text in (column, table))
+    connection = connect(path, readonly=True, seconds=SECONDS)
+    try:
+        odd = f'"{name}" IS NOT NULL AND "{name}" COLLATE BINARY IS NOT datetime("{name}")'
+        return int(connection.execute(f'SELECT count(*) FROM "{of}" WHERE {odd}').fetchone()[0])
+    finally:
+        connection.close()
+
+
+SECONDS: Final = 60.0
+"""What a look at another program's database may take."""
+
+_PLAIN_TABLES: Final = (
+    "SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0 AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+    " AND sql NOT LIKE 'CREATE VIRTUAL%' ORDER BY name LIMIT 500"
+)
+
+
+def describe(path: str, table: str = "memory", real: str = "") -> dict[str, Any]:
     """Say what is at ``path``, without changing it.
 
     Returns a dict that JSON can carry. ``kind`` is one of
@@ -71,6 +129,9 @@ def describe(path: str, table: str = "memory") -> dict[str, Any]:
       the table; ``odd``: it is there and not so; ``taken``: its name has something else; ``none``),
       ``has_superseded_at``, ``own`` (it has the columns of stores that memops makes), ``triggers`` (names),
       ``sqlite_version``, ``writable``, ``links``
+
+    real: the table of another program's over which ``table`` is, or will be, a view. Of that one ``kind``, ``rows``,
+    ``columns``, ``update_triggers`` and ``adopted`` (the views are there) are told, and what fits of the others.
     """
     directory = os.path.dirname(os.path.abspath(path))
     found: dict[str, Any] = {
@@ -96,14 +157,14 @@ def describe(path: str, table: str = "memory") -> dict[str, Any]:
             return {**found, "kind": "not sqlite", "why": str(error)}
         return {**found, "kind": "unreadable", "why": str(error)}
     try:
-        return {**found, **_shape(connection, table)}
+        return {**found, **_shape(connection, table, real)}
     except sqlite3.DatabaseError as error:
         return {**found, "kind": "unreadable", "why": str(error)}
     finally:
         connection.close()
 
 
-def _shape(connection: sqlite3.Connection, table: str) -> dict[str, Any]:
+def _shape(connection: sqlite3.Connection, table: str, real: str) -> dict[str, Any]:
     tables = {
         str(name): (str(kind), str(sql or ""))
         for kind, name, sql in connection.execute(
@@ -118,7 +179,9 @@ def _shape(connection: sqlite3.Connection, table: str) -> dict[str, Any]:
         "journal_mode": connection.execute("PRAGMA journal_mode").fetchone()[0],
         "user_version": connection.execute("PRAGMA user_version").fetchone()[0],
     }
-    if table not in tables:
+    if real and real in tables:
+        return {**shape, **_adopted(connection, table, real, tables, columns)}
+    if real or table not in tables:
         return {**shape, "kind": "other"}
     kind, sql = tables[table]
     indexes = [row[0] for row in connection.execute("SELECT name FROM pragma_index_list(?)", (table,))]
@@ -147,6 +210,26 @@ def _shape(connection: sqlite3.Connection, table: str) -> dict[str, Any]:
             )
         ],
         "rows": None if missing else connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0],
+    }
+
+
+def _adopted(
+    connection: sqlite3.Connection, table: str, real: str, tables: dict[str, tuple[str, str]], columns: dict[str, set[str]]
+) -> dict[str, Any]:
+    views = all(tables.get(name, ("", ""))[0] == "view" for name in (table, f"live_{table}"))
+    quoted = real.replace('"', '""')
+    return {
+        "kind": "store",
+        "missing_columns": [],
+        "why_not": None if tables[real][0] == "table" else f"{real} is no table",
+        "adopted": views and columns[table] == {*COLUMNS, "rowid"},
+        "columns": sorted(columns[real]),
+        "update_triggers": _update_triggers(connection, real),
+        "live_view": views,
+        "full_text": "none",
+        "has_superseded_at": False,
+        "own": False,
+        "rows": connection.execute(f'SELECT count(*) FROM "{quoted}"').fetchone()[0],
     }
 
 

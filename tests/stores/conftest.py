@@ -10,11 +10,21 @@ import pytest
 
 from system import images, products
 
-# The hooks of the ring with servers: leftovers away, journals beside failures.
-from system.conftest import pytest_runtest_makereport, pytest_sessionstart  # noqa: F401
+# The hooks of the ring with servers: leftovers away, journals beside failures, modules on one Debian each.
+from system.conftest import (  # noqa: F401
+    pytest_collection_modifyitems,
+    pytest_runtest_makereport,
+    pytest_sessionstart,
+    suite,
+)
 from system.server import Server
 
 HANDS = Path(__file__).parent / "hands"
+AGENTS = "/srv/agents"
+PYTHONS = {"mcp_memory": products.MCP_PYTHON, "langgraph": "/usr/bin/python3", "qdrant": "/usr/bin/python3"}
+"""What each hand runs with; the others with the products' Python."""
+
+_WALLS = ("ProtectSystem=strict", "ProtectHome=read-only", "PrivateTmp=yes", "ReadWritePaths=/srv/agent", "User=agent")
 
 _KIND = """
 import json, os, sys
@@ -124,12 +134,56 @@ class Lab:
 
             yield ask
 
+    @contextlib.contextmanager
+    def agent(self, product, place, **environment):
+        """An agent of hands/agents that has a store open: a function that tells it something and returns the answer."""
+        script = f"{AGENTS}/{product}_agent.py"
+        python = products.MCP_PYTHON if product == "mcp_memory" else products.PYTHON
+        variables = [f"{name}={value}" for name, value in environment.items()]
+        with self.process("env", *variables, python, "-W", "ignore", script, place) as process:
+
+            def tell(*words):
+                if words:
+                    process.stdin.write(json.dumps(words) + "\n")
+                    process.stdin.flush()
+                answer = process.stdout.readline()
+                assert answer, process.communicate()[1]
+                return json.loads(answer)
+
+            assert tell() == "ready"
+            yield tell
+            process.stdin.close()  # it ends in order
+            process.wait(timeout=30)
+
+    def hand(self, name, op, config, python=None, environment=(), **more):
+        """What a hand answers, run as its unit would: as agent, and with no network where it needs none."""
+        walls = [*_WALLS, *([] if "url" in config else ["PrivateNetwork=yes"]), *environment]
+        result = self.server.run(
+            *("systemd-run", "--quiet", "--pipe", "--wait", "--collect"),
+            *(f"--property={wall}" for wall in walls),
+            *(python or PYTHONS.get(name, products.PYTHON), f"/usr/local/lib/memops/hands/{name}.py"),
+            input=json.dumps({"op": op, "config": config, **more}),
+        )
+        return json.loads(result.stdout)
+
+    def ask(self, name, op, config, **more):
+        """The value that a hand answers with."""
+        answer = self.hand(name, op, config, **more)
+        assert "value" in answer, answer
+        return answer["value"]
+
+
+def run_lab(server, lib):
+    """Make a server into a lab."""
+    server.run("useradd", "--create-home", "--home-dir", "/srv/agent", "agent")
+    server.copy_in(lib, "/usr/local/lib/memops")
+    server.copy_in(HANDS / "agents", AGENTS)
+    server.run("chmod", "-R", "a+rX", "/usr/local/lib/memops", AGENTS)
+    return Lab(server)
+
 
 @pytest.fixture(scope="module", params=list(images.SUITES))
 def lab(request, lib):
     """One server for the tests of a module, on each Debian."""
     with Server(request.param, products.with_products(request.param)) as server:
-        server.run("useradd", "--create-home", "--home-dir", "/srv/agent", "agent")
-        server.copy_in(lib, "/usr/local/lib/memops")
-        server.run("chmod", "-R", "a+rX", "/usr/local/lib/memops")
-        yield Lab(server)
+        yield run_lab(server, lib)

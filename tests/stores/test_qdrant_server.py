@@ -10,11 +10,11 @@ from conftest import ROOT
 def test_qdrants_client_finds_everything_after_a_restore_over_http(lab):
     lab.server.copy_in(ROOT / "tests" / "fake_qdrant.py", "/srv/fake_qdrant.py")
     lab.server.write("/srv/agent/key", "s3cret\n", 0o600, "agent")
-    url, key = "http://127.0.0.1:6333", {"MEMOPS_SECRETS": "/srv/agent/key"}
+    url, key = "http://127.0.0.1:6343", {"MEMOPS_SECRETS": "/srv/agent/key"}
 
     @contextlib.contextmanager
     def fake():
-        with lab.process("python3", "/srv/fake_qdrant.py", "6333", "s3cret") as process:
+        with lab.process("python3", "/srv/fake_qdrant.py", "6343", "s3cret") as process:
             assert process.stdout.readline() == "ready\n"
             yield
 

@@ -1,0 +1,111 @@
+"""What follows from a store's being kept by another program: where its ledger is, and how its hand is started. Pure.
+
+own: a plain SQLite table that got the columns which it lacked, and views with memops' names over it. ledger: a database
+of memops' own beside the product, which deletes what has ended. observe: the same, and nothing is deleted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from memops import products, records
+from memops.errors import MemopsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memops.products import Product
+    from memops.settings import Store
+
+SYSTEM_PYTHON = "/usr/bin/python3"
+
+LEVELS = {
+    "own": "its table gets the columns and views that memops needs, and memops deletes what has ended",
+    "ledger": "dates are kept in a ledger of memops' own, and the product itself deletes what has ended",
+    "observe": "dates are kept in a ledger of memops' own, backups are made, and nothing is deleted or changed",
+}
+"""What each level does to a store, in a sentence."""
+
+READS_ONLY = ("notes", "graph")
+"""Hands that only ever read plain files; beside a SQLite file even a reader leaves files."""
+
+
+def ledger(name: str) -> str:
+    """The directory of a store's ledger."""
+    return f"{records.STATE}/{name}.ledger"
+
+
+def product(store: Store) -> Product:
+    """The product that keeps a store. Raises MemopsError for one that this memops does not know."""
+    found = products.known().get(store.product)
+    if found is None:
+        raise MemopsError(
+            f"This memops does not know {store.product}, which keeps the store {store.name}.",
+            f"Use the version that adopted it, or let it go: sudo memops release {store.name}",
+        )
+    return found
+
+
+def hand(store: Store) -> str:
+    """The program that reads it: the product's, or at the level observe the one for its rows."""
+    return product(store).hand or "rows"
+
+
+def python(store: Store) -> str:
+    """What the hand runs with."""
+    return store.python or SYSTEM_PYTHON
+
+
+def speaks(store: Store) -> bool:
+    """Whether the product is a server."""
+    return "url" in store.config
+
+
+def is_local(store: Store) -> bool:
+    """Whether that server is on this machine."""
+    return urlsplit(store.config["url"]).hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def pauses(store: Store) -> bool:
+    """Whether the agent is stopped while the hand works: the product holds the store for itself."""
+    return bool(store.agent_unit) and product(store).alone and not speaks(store)
+
+
+def options(store: Store) -> list[str]:
+    """What ledger.py is told about the store, as words of a command line."""
+    return [
+        *("--name", store.name, "--level", store.level, "--hand", hand(store), "--python", python(store)),
+        *("--sql", f"/etc/memops/{store.name}/prune.sql", "--state", store.state),
+        *(word for text in store.adopted for word in ("--config", text)),
+    ]
+
+
+def writable(store: Store) -> tuple[str, ...]:
+    """The product's directories that the hand may write in."""
+    directories = {part.directory for part in store.local_parts}
+    return () if hand(store) in READS_ONLY else tuple(sorted(directories))
+
+
+def walls(store: Store) -> Iterator[str]:
+    """Properties of a unit in which the hand works, where they differ from those of every other job."""
+    if store.strict:
+        yield "ProtectHome=read-only"
+        yield from (f'ReadWritePaths="-{path}"' for path in writable(store))
+        yield f"ReadWritePaths={store.state}"
+        if speaks(store):
+            yield "PrivateNetwork=no"
+        if product(store).alone:
+            yield "PrivateUsers=no"
+    for name in store.secrets:
+        yield f"LoadCredential={name}:{store.secret_file(name)}"
+        yield f"Environment=MEMOPS_PART={name}"
+    if pauses(store):
+        yield f"Requires={store.unit('pause')}"
+        yield f"After={store.unit('pause')}"
+
+
+def in_words(store: Store) -> str:
+    """Who keeps the store and what memops does there, for memops.toml."""
+    known = products.known().get(store.product)
+    return f"{known.title if known else store.product}, level {store.level}: {LEVELS[store.level]}."
