@@ -7,7 +7,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LOOKS = {"check", "digest", "list", "logs", "notes", "recall", "scan", "sets", "sets verify", "show", "status"}
+LOOKS = {
+    "check",
+    "digest",
+    "doctor",
+    "list",
+    "logs",
+    "notes",
+    "recall",
+    "scan",
+    "sets",
+    "sets verify",
+    "show",
+    "status",
+}
 """They change nothing but memops' own records."""
 
 ADDS = {
@@ -53,6 +66,7 @@ DESTROYS = {
 }
 
 FURTHER = {
+    "doctor --fix": Case(("doctor", "--fix", "gap"), ("doctor", "--fix", "gap", "--dry-run"), ("--yes",)),
     "forget --erase": Case(
         ("forget", "--erase", "a"),
         ("forget", "--erase", "a", "--dry-run"),

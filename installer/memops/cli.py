@@ -8,7 +8,18 @@ from typing import Annotated, Any
 
 import typer
 
-from memops import cli_backups, cli_digest, cli_facts, cli_forget, cli_notes, cli_restore, cli_review, cli_scan, panels
+from memops import (
+    cli_backups,
+    cli_digest,
+    cli_doctor,
+    cli_facts,
+    cli_forget,
+    cli_notes,
+    cli_restore,
+    cli_review,
+    cli_scan,
+    panels,
+)
 from memops.cli_backups import Name  # noqa: TC001 - typer reads the annotations
 
 app = typer.Typer(
@@ -297,6 +308,7 @@ def prune(
             print(record["message"])
 
 
+cli_doctor.register(app)
 cli_facts.register(app)
 cli_forget.register(app)
 cli_review.register(app)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -263,6 +264,27 @@ def sync_directory(path: str | Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def reached(path: str) -> Iterator[int]:
+    """A descriptor of what is at an absolute path, for looks and for ``/proc/self/fd``; nothing is opened by it.
+
+    No link is followed, neither at its end nor on its way, which others may swap at any time. Raises OSError.
+    """
+    descriptor = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        names = [name for name in path.split("/") if name not in ("", ".")]
+        for number, name in enumerate(names, 1):
+            kind = 0 if number == len(names) else os.O_DIRECTORY
+            deeper = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC | kind, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = deeper
+        if stat.S_ISLNK(os.fstat(descriptor).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        yield descriptor
     finally:
         os.close(descriptor)
 

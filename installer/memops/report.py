@@ -119,8 +119,13 @@ def size(count: object) -> str:
 
 def status(data: Mapping[str, Any]) -> str:
     """The screen of ``memops status``."""
-    width = min(shutil.get_terminal_size((80, 24)).columns, 120)
+    width = screen()
     return "\n\n".join("\n".join(_store(store, width)) for store in data["stores"])
+
+
+def screen() -> int:
+    """Columns that a report takes: those of the terminal, 80 where there is none, and no more than can be read."""
+    return min(shutil.get_terminal_size((80, 24)).columns, 120)
 
 
 _MARKS = {"ok": ("ok", "green"), "warning": ("look here", "yellow"), "error": ("not well", "red")}
@@ -130,8 +135,8 @@ def _store(store: Mapping[str, Any], width: int) -> list[str]:
     word, tint = _MARKS[store["problems"][0]["level"] if store["problems"] else "ok"]
     lines = [f"{colour(store['name'], 'bold', sys.stdout)}: {colour(word, tint, sys.stdout)}"]
     for problem in store["problems"]:
-        lines += _wrap(f"{problem['what']}.", width, "! ", _MARKS[problem["level"]][1])
-        lines += _wrap(problem["type"], width, "    ", "bold")
+        lines += wrap(f"{problem['what']}.", width, "! ", _MARKS[problem["level"]][1])
+        lines += wrap(problem["type"], width, "    ", "bold")
     mode = (store["counts"] or {}).get("journal_mode")
     lines += _line(
         "store", f"{store['db']} (user {store['user']}" + (f", journal mode {mode})" if mode else ")"), width
@@ -214,19 +219,23 @@ def _minute(text: str | None) -> str:
 
 
 def _line(label: str, text: str, width: int, tint: str = "") -> list[str]:
-    return _wrap(text, width, _label(label), tint)
+    return wrap(text, width, _label(label), tint)
 
 
 def _label(label: str) -> str:
     return f"  {label:<12} "
 
 
-def _wrap(text: str, width: int, first: str, tint: str = "") -> list[str]:
+def wrap(text: str, width: int, first: str, tint: str = "", rest: int | None = None) -> list[str]:
+    """A text in lines of ``width``; those after the first are as far in as what leads it, or ``rest`` columns.
+
+    A long word is never cut.
+    """
     lines = textwrap.wrap(
         text,
         width,
         initial_indent=first,
-        subsequent_indent=" " * len(first),
+        subsequent_indent=" " * (len(first) if rest is None else rest),
         break_on_hyphens=False,
         break_long_words=False,
     )

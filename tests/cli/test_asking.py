@@ -30,5 +30,6 @@ def test_what_destroys_has_a_dry_run_and_a_word_of_agreement() -> None:
         assert {"--dry-run", case.agreed[0], *(word for word in case.words if word.startswith("--"))} <= every[name]
     # And the other way round: --yes and --dry-run are no decoration.
     assert {name for name, options in every.items() if "--yes" in options} == {
-        *("forget", "install", "prune", "replace", "restore")  # replace asks when it erases: --redact
+        # replace asks when it erases: --redact; doctor when it mends: --fix
+        *("doctor", "forget", "install", "prune", "replace", "restore")
     }
