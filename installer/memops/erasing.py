@@ -8,15 +8,13 @@ word, and is escaped. "Gone" is said only where everything was looked at and not
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from memops import apply, backup, facts, holders, host, owner, sets, systemd
+from memops import apply, backup, holders, host, searching, sets, systemd
 from memops.errors import MemopsError, Refused
-from memops.settings import LIBRARY
 from memops.store import printable
 
 if TYPE_CHECKING:
@@ -24,10 +22,7 @@ if TYPE_CHECKING:
 
     from memops.settings import Store
 
-TIMEOUT = 3600
-"""Seconds for one step."""
-
-HOLD = 3 * TIMEOUT
+HOLD = 3 * searching.TIMEOUT
 """Seconds that the agent stands still at the most, also when this command is killed."""
 
 SHOWN = 30
@@ -105,7 +100,7 @@ def look(store: Store, wanted: Wanted) -> Looked:
             "A restore of this store has not come to its end.",
             f"First: sudo memops restore --undo{sets.name_option(store)}",
         )
-    found = _owner(store, "look", wanted.given)
+    found = searching.ask_owner(store, "erase", "look", wanted.given)
     looked = Looked(
         [str(text) for text in found["texts"]],
         [str(name) for name in found["ids"]],
@@ -125,7 +120,7 @@ def look(store: Store, wanted: Wanted) -> Looked:
 def _look_at_sets(store: Store, looked: Looked) -> None:
     if host.look(store.sets) is None:
         return
-    found = _sets(store, "look", {"texts": looked.texts})
+    found = searching.ask_sets(store, "erase_sets", "look", {"texts": looked.texts})
     looked.sets, looked.other = list(found["sets"]), list(found["other"])
     looked.unread += [printable(each, 300) for each in found["unread"]]
 
@@ -137,20 +132,20 @@ def carry_out(
     remarks: list[str] = []
     say("take the words out of rows, records and copies")
     given = {**wanted.given, "texts": looked.texts, "seen": looked.seen, "by": by, "terminal": terminal}
-    done = _owner(store, "delete", given)
+    done = searching.ask_owner(store, "erase", "delete", given)
     left = [printable(each, 300) for each in done["left"]]
     gone = [str(name) for name in done["gone"]]
     with _standing_still(store, say, remarks):
         held = _held(store)
         say("write the databases anew" if not held else "the databases cannot be written anew")
-        left += [printable(each, 300) for each in _owner(store, "settle", {"held": held})["left"]]
+        left += [printable(each, 300) for each in searching.ask_owner(store, "erase", "settle", {"held": held})["left"]]
         say("look at every byte again")
-        again = _owner(store, "search", {"texts": looked.texts})
+        again = searching.ask_owner(store, "erase", "search", {"texts": looked.texts})
     left += _places(again["places"], again["more"])
     left += [f"not read: {printable(each, 300)}" for each in again["unread"]]
     if is_root():
         left += _clear_sets(store, wanted, looked, say)
-        left += _away(store)
+        left += searching.away(store)
     else:
         left.append(f"the sets in {store.sets}/, which only root can look at and remove")
     finished = Done(not left, len(gone), gone, left, remarks)
@@ -164,7 +159,7 @@ def carry_out(
         "left": left,
     }
     try:
-        found = _owner(store, "receipt", {"texts": looked.texts, "receipt": receipt})
+        found = searching.ask_owner(store, "erase", "receipt", {"texts": looked.texts, "receipt": receipt})
         finished.receipt = printable(found["path"], 300)
     except MemopsError as error:
         remarks.append(f"the receipt could not be written: {error.message}")
@@ -195,7 +190,8 @@ def _clear_sets(store: Store, wanted: Wanted, looked: Looked, say: Callable[[str
     if names and wanted.sets and latest and latest["holds"] == "":
         say(f"remove {len(names)} sets" if len(names) > 1 else "remove one set")
         given = {"names": names, "stays": latest["name"], "pinned": wanted.pinned}
-        left += [printable(each, 300) for each in _sets(store, "remove", given)["left"]]
+        done = searching.ask_sets(store, "erase_sets", "remove", given, writable=True)
+        left += [printable(each, 300) for each in done["left"]]
         now = Looked(looked.texts, [], {}, [], [], 0, [])
         _look_at_sets(store, now)
     for each in now.sets:
@@ -204,21 +200,6 @@ def _clear_sets(store: Store, wanted: Wanted, looked: Looked, say: Callable[[str
             left.append(f"the set {each['name']}{pinned}" + ("" if wanted.sets else " (--sets lets it go)"))
     left += [f"{printable(each['where'], 300)} (sudo memops backup clears it)" for each in now.other]
     return left + [f"not read: {each}" for each in now.unread]
-
-
-def _away(store: Store) -> list[str]:
-    """What this command cannot look at: parts that a server keeps, and copies away from this machine."""
-    served = [f"the part {part.name} was not looked at: {part.source} keeps it" for part in store.server_parts]
-    if not store.offsite:
-        return served
-    tool, _, address = store.offsite.partition("=")
-    if tool == "restic":
-        tag = f"memops,store:{store.name}"
-        place = f" -r {address}" if address else ""
-        words = f"restic{place} snapshots --tag {tag}, then restic{place} forget --prune SNAPSHOT…"
-    else:
-        words = f"rclone purge {address}{'' if address.endswith((':', '/')) else '/'}{store.name}/SET"
-    return [*served, f"copies away from this machine ({store.offsite}) were not looked at: {words}"]
 
 
 # Standing still
@@ -258,81 +239,12 @@ def _standing_still(store: Store, say: Callable[[str], None], remarks: list[str]
 def _held(store: Store) -> dict[str, str]:
     """Which databases somebody has open, and who."""
     found = {}
-    for path in _databases(store):
+    for path in searching.databases(store):
         who = holders.find(holders.Wanted((path,)))
         if who:
             unit = next((unit for each in who for unit in each.units if unit.endswith(".service")), "")
             stop = f"sudo systemctl stop {unit}" if unit else "stop it"
             found[path] = f"{who[0].text}; {stop}, and erase again"
-    return found
-
-
-# Asking
-
-
-def _databases(store: Store) -> list[str]:
-    return [store.db, *(part.source for part in store.local_parts if part.kind == "sqlite")]
-
-
-def _owner(store: Store, op: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The answer of erase.py. Raises MemopsError."""
-    root = is_root()
-    if not root and os.geteuid() != facts.uid(store):
-        raise facts.denied(store)
-    strict = root and store.strict
-    more = ["MemoryMax=2G"]
-    databases = [(store.seen_db if strict else store.db, store.db)]
-    beside = [(databases[0][0].rpartition("/")[0], store.directory)]
-    parts: list[tuple[str, str]] = []
-    if strict:
-        more.append(f"ReadWritePaths={store.state}")
-    for part in store.local_parts:
-        seen = store.seen_part(part) if strict else part.source
-        if strict:
-            more.append(f'BindPaths="-{part.directory}":/run/memops/parts/{part.name}')
-        (databases if part.kind == "sqlite" else parts).append((seen.rstrip("/"), part.source.rstrip("/")))
-        if part.directory != store.directory:
-            inside = f"/run/memops/parts/{part.name}" if strict else part.directory
-            beside.append((inside, part.directory))
-    notes = []
-    for number, (bound, seen, path) in enumerate(store.note_places):
-        notes.append((seen if strict else path, path))
-        if strict:
-            more.append(f'BindReadOnlyPaths="-{bound}":/run/memops/notes/{number}')
-    task = {"state": store.state, "databases": databases, "parts": parts, "beside": beside, "notes": notes}
-    request = json.dumps({"op": op, "task": task, "given": given})
-    words = ("/usr/bin/python3", "-I", f"{LIBRARY}/erase.py")
-    if root:
-        properties, command = owner.as_owner(store, words, more)
-        ran = owner.transient(properties, command, stdin=request, timeout=TIMEOUT)
-    else:
-        ran = host.ask(*words, stdin=request, timeout=TIMEOUT)
-    return _answer(ran, f"{store.db} could not be searched as user {store.user}")
-
-
-def _sets(store: Store, op: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The answer of erase_sets.py. Raises MemopsError."""
-    places = {"sets": store.seen_sets, "incoming": store.seen_incoming, "record": store.sets_record}
-    more = [sets.bound(store, writable=op == "remove")]
-    if host.look(store.incoming) is not None:
-        more.append(f'BindReadOnlyPaths="{store.incoming}":{store.seen_incoming}')
-    request = json.dumps({"op": op, "given": {**given, **places}})
-    words = ("/usr/bin/python3", "-I", f"{LIBRARY}/erase_sets.py")
-    ran = owner.transient(sets.walls(store, *more), words, stdin=request, timeout=TIMEOUT)
-    return _answer(ran, f"The sets in {store.sets}/ could not be searched")
-
-
-def _answer(ran: host.Ran, what: str) -> dict[str, Any]:
-    try:
-        answer = json.loads(ran.out)
-    except ValueError:
-        hint = "If memops was updated since it was installed: sudo memops install"
-        raise MemopsError(f"{what}: {printable(ran.said, 300)}", hint) from None
-    if "error" in answer:
-        code = answer["exit"] if type(answer["exit"]) is int else 1
-        said = printable(answer["error"], 400)
-        raise MemopsError(f"{said[:1].upper()}{said[1:]}.", printable(answer["hint"], 300), code)
-    found: dict[str, Any] = answer["value"]
     return found
 
 
@@ -380,7 +292,7 @@ def describe(store: Store, wanted: Wanted, looked: Looked) -> list[str]:
         lines += [f"! {path} cannot be written anew: {why}" for path, why in held.items()]
     if not is_root():
         lines.append("Sets cannot be looked at by you: root types memops forget --erase --matching - afterwards.")
-    return lines + [f"! {each}" for each in _away(store) if is_root()]
+    return lines + [f"! {each}" for each in searching.away(store) if is_root()]
 
 
 def conclude(store: Store, done: Done) -> list[str]:

@@ -2,10 +2,7 @@
 
 ``look`` says where the words are, ``delete`` takes them out of rows, records and copies, ``settle`` writes the
 databases anew, and ``search`` looks again. The words come by standard input and go into no run record, journal or
-command line; what is said of a place is said without them.
-
-A place is ``{"kind", "where", "how", …}``: kind ``fact`` (with ``id``), ``row``, ``schema``, ``pages`` (bytes that no
-value has), ``record``, ``copy`` (what a restore moved aside), ``part`` and ``file``; how as traces.Words.of has it.
+command line; what is said of a place (see search.py) is said without them.
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ import json
 import os
 import sqlite3
 import sys
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -31,173 +27,21 @@ import kept
 import rows
 import traces
 import verdicts
+from search import ASIDE, SECONDS, WAIT, Found, Task, in_files, search, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 LARGEST: Final = 64 << 20
 """Bytes of a request."""
 
-LISTED: Final = 500
-"""Places that are named."""
-
 SHOWN: Final = 50
-WAIT: Final = 20.0
-"""Seconds to wait for the agent's lock."""
-
-SECONDS: Final = 3000.0
-"""That reading or writing one database may take; the command waits somewhat longer."""
-
-ASIDE: Final = ("before-restore-", ".restore-")
-"""How directories begin that a restore makes beside a store: with what was there before, with what is laid ready."""
+"""Facts that are shown before they go."""
 
 ERASED: Final = "[erased]"
 BLANK: Final = "[…]"
 RECEIPTS: Final = "erased.jsonl"
 KEEP: Final = 1000
-
-Place = dict[str, Any]
-Pair = tuple[str, str]
-"""A path as this process sees it, and as everybody else does."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """Where to look. ``databases``: the store, then further ones that are the owner's plain SQLite files."""
-
-    state: str
-    databases: tuple[Pair, ...]
-    parts: tuple[Pair, ...] = ()
-    """Files and directories that a program of its own keeps; they are searched and never written to."""
-    beside: tuple[Pair, ...] = ()
-    """Directories of databases and parts: files beside them are searched, what a restore moved aside may go."""
-    notes: tuple[Pair, ...] = ()
-
-    @classmethod
-    def read(cls, given: Mapping[str, Any]) -> Task:
-        """From a request."""
-        pairs = {
-            name: tuple((str(seen), str(shown)) for seen, shown in given.get(name, ()))
-            for name in ("databases", "parts", "beside", "notes")
-        }
-        return cls(str(given["state"]), **pairs)
-
-
-@dataclass
-class Found:
-    """Where words are, and what could not be looked at."""
-
-    words: traces.Words
-    places: list[Place] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
-    count: int = 0
-
-    def add(self, kind: str, where: str, how: str, **more: Any) -> None:
-        """Note a place."""
-        self.count += 1
-        if len(self.places) < LISTED:
-            self.places.append({"kind": kind, "where": self.words.shown(where), "how": how, **more})
-
-    def failed(self, where: str, error: object) -> None:
-        """Note what could not be looked at."""
-        if len(self.unread) < SHOWN:
-            self.unread.append(self.words.shown(f"{where}: {error}"))
-
-    def as_json(self) -> dict[str, Any]:
-        """As an answer has it."""
-        return {"places": self.places, "more": self.count - len(self.places), "unread": self.unread}
-
-
-def search(task: Task, words: traces.Words) -> Found:
-    """Look at everything. What cannot be read is in ``unread``."""
-    found = Found(words)
-    known = set()
-    for number, (seen, shown) in enumerate(task.databases):
-        known |= {seen, *(seen + end for end in traces.SIDECARS)}
-        _search_database(found, seen, shown, facts=number == 0)
-    for kind, pairs in (("part", task.parts), ("file", task.notes)):
-        for seen, shown in pairs:
-            known |= _search_files(found, kind, seen, shown)
-    for seen, shown in task.beside:
-        _search_beside(found, seen, shown, known)
-    _search_files(found, "record", task.state, task.state)
-    return found
-
-
-def _search_database(found: Found, seen: str, shown: str, *, facts: bool) -> None:
-    hits = []
-    try:
-        with contextlib.closing(store.connect(seen, readonly=True, timeout=WAIT, seconds=SECONDS)) as connection:
-            connection.text_factory = _text
-            hits = traces.in_database(connection, found.words)
-    except (sqlite3.Error, store.StoreError, OSError, UnicodeError) as error:
-        found.failed(shown, error)
-    for hit in hits:
-        columns = ", ".join(hit.columns)
-        if facts and hit.table == "memory" and hit.id is not None:
-            name = found.words.shown(hit.id, 100)
-            found.add("fact", f"{name} ({columns})", hit.how, id=name)
-        elif hit.table == "sqlite_schema":
-            found.add("schema", f"{shown}, the definition of {hit.key[0]}", hit.how)
-        else:
-            row = hit.id if hit.id is not None else f"row {hit.key[0]}"
-            found.add("row", f"{shown}, {hit.table}, {row} ({columns})", hit.how)
-    for end in ("", *traces.SIDECARS):
-        with _naming(found, shown + end):
-            # In the file itself, of what a row has nothing is news.
-            if (how := traces.in_file(seen + end, found.words)) and (end or not hits):
-                found.add("pages", shown + end, how)
-
-
-def _search_files(found: Found, kind: str, seen: str, shown: str) -> set[str]:
-    looked = set()
-    with _naming(found, shown):
-        for path in traces.files_below(seen):
-            looked.add(path)
-            where = shown + path[len(seen) :]
-            with _naming(found, where):
-                how = traces.in_file(path, found.words)
-                if not how and traces.is_database(path):
-                    how = _in_values(path, found.words)
-                if how:
-                    found.add(kind, where, how)
-    return looked
-
-
-def _in_values(path: str, words: traces.Words) -> str:
-    """As Words.of, of the values in a database that is not written to."""
-    try:
-        with contextlib.closing(store.connect(path, readonly=True, timeout=WAIT, seconds=SECONDS)) as connection:
-            connection.text_factory = _text
-            hits = traces.in_database(connection, words)
-    except (sqlite3.Error, store.StoreError, UnicodeError) as error:
-        raise OSError(str(error)) from None
-    return "" if not hits else "whole" if any(hit.how == "whole" for hit in hits) else "part"
-
-
-def _search_beside(found: Found, seen: str, shown: str, known: set[str]) -> None:
-    with _naming(found, shown):
-        for entry in sorted(os.scandir(seen), key=lambda each: each.name):
-            where = f"{shown}/{entry.name}"
-            if entry.is_dir(follow_symlinks=False) and entry.name.startswith(ASIDE):
-                _search_files(found, "copy", entry.path, where)
-            elif entry.is_file(follow_symlinks=False) and entry.path not in known:
-                known.add(entry.path)
-                _search_files(found, "file", entry.path, where)
-
-
-@contextlib.contextmanager
-def _naming(found: Found, where: str) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        found.failed(where, error.strerror or error)
-
-
-def _text(data: bytes) -> str:
-    return data.decode(errors="surrogateescape")
 
 
 # What is meant
@@ -242,7 +86,7 @@ def look(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _matching(connection: sqlite3.Connection, words: traces.Words) -> list[str]:
     """The ids of the facts that have the words in any column."""
-    before, connection.text_factory = connection.text_factory, _text
+    before, connection.text_factory = connection.text_factory, text_of
     try:
         table = next((each for each in traces.tables(connection) if each.name == "memory"), None)
         if table is None:
@@ -270,7 +114,7 @@ def delete(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
     for number, (seen, shown) in enumerate(task.databases):
         try:
             with contextlib.closing(store.connect(seen, timeout=WAIT, seconds=SECONDS)) as connection:
-                connection.text_factory = _text
+                connection.text_factory = text_of
                 if number == 0:
                     gone = _forget(connection, words, given)
                 keep = () if number or given.get("redact") else ("memory",)
@@ -313,7 +157,7 @@ def _remove_copies(seen: str, shown: str, words: traces.Words) -> list[str]:
         if not entry.is_dir(follow_symlinks=False) or not entry.name.startswith(ASIDE):
             continue
         found = Found(words)
-        _search_files(found, "copy", entry.path, f"{shown}/{entry.name}")
+        in_files(found, "copy", entry.path, f"{shown}/{entry.name}")
         if found.count:
             try:
                 blanking.remove_tree(seen, entry.name)

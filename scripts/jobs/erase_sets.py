@@ -12,7 +12,6 @@ import contextlib
 import fcntl
 import json
 import os
-import sqlite3
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +22,7 @@ import store
 import census
 import job
 import retention
+import search
 import setdir
 import setstate
 import traces
@@ -47,7 +47,7 @@ def look(given: Mapping[str, Any]) -> dict[str, Any]:
     found, known = [], {each.name for each in listed}
     unread: list[str] = []
     for each in listed:
-        holds = _holds(os.path.join(given["sets"], each.name), words, unread)
+        holds = search.holds(os.path.join(given["sets"], each.name), words, unread)
         found.append(
             {"name": each.name, "pinned": each.pinned, "ok": each.ok, "latest": each is newest, "holds": holds}
         )
@@ -55,35 +55,9 @@ def look(given: Mapping[str, Any]) -> dict[str, Any]:
     other = [
         {"where": words.shown(path), "how": how}
         for path in (*places, given["incoming"], given["record"])
-        if (how := _holds(path, words, unread)) in ("whole", "part")
+        if (how := search.holds(path, words, unread)) in ("whole", "part")
     ]
     return {"sets": found, "other": other, "unread": [words.shown(each) for each in unread[:20]]}
-
-
-def _holds(top: str, words: traces.Words, unread: list[str]) -> str:
-    found, failed = "", False
-    try:
-        for path in traces.files_below(top):
-            try:
-                how = traces.in_file(path, words) or (_in_values(path, words) if traces.is_database(path) else "")
-            except (OSError, sqlite3.Error, UnicodeError) as error:
-                unread.append(f"{path}: {error}")
-                failed = True
-                continue
-            if how == "whole":
-                return how
-            found = found or how
-    except OSError as error:
-        unread.append(f"{top}: {error}")
-        failed = True
-    return found or ("unread" if failed else "")
-
-
-def _in_values(path: str, words: traces.Words) -> str:
-    with contextlib.closing(traces.open_still(path)) as connection:
-        connection.text_factory = lambda data: data.decode(errors="surrogateescape")
-        hits = traces.in_database(connection, words)
-    return "" if not hits else "whole" if any(hit.how == "whole" for hit in hits) else "part"
 
 
 def remove(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import blanking
 import erase
 import erase_sets
 import traces
-from memops import erasing, render
+from memops import erasing, render, searching
 from memops.settings import Store
 from unit.fact_store import Case
 
@@ -449,11 +449,11 @@ def test_sets_go_once_there_is_a_newer_good_one_and_pinned_ones_only_when_asked(
     ],
 )
 def test_copies_away_are_named_with_the_command_and_never_called_gone(offsite, words):
-    (left,) = erasing._away(Store(offsite=offsite))
+    (left,) = searching.away(Store(offsite=offsite))
     assert words in left
     assert "were not looked at" in left
     lines = "\n".join(erasing.conclude(Store(), erasing.Done(False, 1, ["m_1"], [left], [])))
     assert lines.startswith("Facts deleted: 1.\nNot gone, or not shown to be:")
     assert "Gone: " not in lines
-    (left,) = erasing._away(Store(parts=("postgres=postgresql://db/mem",)))
+    (left,) = searching.away(Store(parts=("postgres=postgresql://db/mem",)))
     assert left == "the part postgres was not looked at: postgresql://db/mem keeps it"

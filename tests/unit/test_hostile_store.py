@@ -35,7 +35,7 @@ TIMES = {
     "prune.py": ("BATCH_SECONDS: Final = 60", "BATCH_SECONDS: Final = 2"),
     "desk.py": ("SECONDS: Final = 300.0", "SECONDS: Final = 2.0"),
     "scan.py": ("SECONDS: Final = 3000.0", "SECONDS: Final = 2.0"),
-    "erase.py": ("SECONDS: Final = 3000.0", "SECONDS: Final = 2.0"),
+    "search.py": ("SECONDS: Final = 3000.0", "SECONDS: Final = 2.0"),
 }
 
 
