@@ -97,13 +97,13 @@ def _deletes(op: str, arguments: dict[str, Any]) -> bool:
     return op in ("forget", "forget_all") or any(each.get("verdict") == "forget" for each in verdicts)
 
 
-def _desk(store: Store, *, deletes: bool) -> tuple[tuple[str, ...], tuple[str, ...], list[str]]:
+def _desk(store: Store, *, deletes: bool) -> tuple[list[str], tuple[str, ...], list[str]]:
     """The program that answers, its options, and what its unit needs that is not every unit's."""
     if store.has_ledger and deletes:
         # What is forgotten goes out of the product, by the hand.
-        words = ("/usr/bin/python3", "-I", f"{LIBRARY}/ledger.py", "--request")
+        words = ["/usr/bin/python3", "-I", f"{LIBRARY}/ledger.py", "--request"]
         return words, tuple(adopted.options(store)), list(adopted.walls(store))
-    words = ("/usr/bin/python3", "-I", f"{LIBRARY}/desk.py")
+    words = ["/usr/bin/python3", "-I", f"{LIBRARY}/desk.py"]
     kept = ("--adopted",) if store.has_ledger or store.table else ()
     paths = ("--state", store.state, "--sql", f"/etc/memops/{store.name}", *kept)
     return words, paths, [f"ReadWritePaths={store.state}"] if store.strict else []

@@ -65,9 +65,13 @@ def check(store: Store) -> None:
                 "Keep them apart, so that what harms one spares the other: --backup-dir /srv/backup",
             )
     # A ledger is memops' own, and lies where its records are.
-    for path in (store.backup_dir,) if store.directory == adopted.ledger(store.name) else (
-        store.directory,
-        store.backup_dir,
+    for path in (
+        (store.backup_dir,)
+        if store.directory == adopted.ledger(store.name)
+        else (
+            store.directory,
+            store.backup_dir,
+        )
     ):
         if any(Path(own) in (Path(path), *Path(path).parents) for own in OWN_PLACES):
             raise Refused(f"{path} lies where memops or the system keeps its own files.", "Give another path.")

@@ -23,6 +23,7 @@ _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,30}\$?|[0-9]{1,10}")
 _MAIL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+=-]{0,63}(@[A-Za-z0-9][A-Za-z0-9.-]{0,250})?")
 _UNIT = re.compile(r"[A-Za-z0-9:_.@-]{1,200}\.service")
 _DAYS = re.compile(r"([0-9]{1,5}) ?(?:d|days?)?")
+_OF_ADOPTED = ("level", "product", "adopted", "python")
 
 
 @dataclass(frozen=True)
@@ -427,5 +428,6 @@ def parse(text: str) -> dict[str, Store]:
 
 
 def as_table(store: Store) -> dict[str, Any]:
-    """The store's settings as memops.toml holds them: everything but the name, which is the table's own."""
-    return {key: value for key, value in asdict(store).items() if key != "name"}
+    """The store's settings as memops.toml holds them: without the name, which is the table's own."""
+    without = {"name"} if store.level else {"name", *_OF_ADOPTED}
+    return {key: value for key, value in asdict(store).items() if key not in without}

@@ -732,7 +732,7 @@ def require_done(cursor: sqlite3.Cursor) -> None:
 def is_view(connection: sqlite3.Connection) -> bool:
     """Whether the facts are a view over another program's table."""
     kind = connection.execute("SELECT type FROM sqlite_schema WHERE name = 'memory'").fetchone()
-    return kind == ("view",)
+    return bool(kind == ("view",))
 
 
 def require_end(expires_at: str | None) -> str | None:

@@ -214,7 +214,11 @@ def _shape(connection: sqlite3.Connection, table: str, real: str) -> dict[str, A
 
 
 def _adopted(
-    connection: sqlite3.Connection, table: str, real: str, tables: dict[str, tuple[str, str]], columns: dict[str, set[str]]
+    connection: sqlite3.Connection,
+    table: str,
+    real: str,
+    tables: dict[str, tuple[str, str]],
+    columns: dict[str, set[str]],
 ) -> dict[str, Any]:
     views = all(tables.get(name, ("", ""))[0] == "view" for name in (table, f"live_{table}"))
     quoted = real.replace('"', '""')

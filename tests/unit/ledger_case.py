@@ -5,20 +5,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import sqlite3
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import handing
 import ledger
 import shape
 from memops import render
 from memops.settings import Store
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HAND = """
 import json, os, sys, time
@@ -45,7 +42,8 @@ if asked["op"] + ":hang" in how:
         time.sleep(600)
     time.sleep(600)
 if asked["op"] == "list":
-    answer({{"value": {{"facts": list(product.values()), "product": "1", "unread": json.loads(how[-1]) if how else []}}}})
+    unread = json.loads(how[-1]) if how else []
+    answer({{"value": {{"facts": list(product.values()), "product": "1", "unread": unread}}}})
 most = next((int(word[5:]) for word in how if word.startswith("most:")), None)
 lies = "lies" in how
 for each in asked["ids"][:most]:
@@ -138,9 +136,9 @@ class Product:
 def processes(words: str) -> list[str]:
     """Processes whose command line has these words."""
     found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-            line = file.read().replace(b"\0", b" ").decode(errors="replace")
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
             if words in line:
                 found.append(line)
     return found

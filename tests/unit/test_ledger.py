@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import store
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import handing
 import job
 import reconcile
-import store
 from handing import Listing, Memory
 from unit.ledger_case import Product, processes
 
@@ -333,6 +333,9 @@ STEPS = st.lists(
 )
 
 
+Rows = dict[str, tuple[Any, ...]]
+
+
 class Pretended:
     """A hand in this process, over a dictionary."""
 
@@ -351,10 +354,73 @@ class Pretended:
             self.held.pop(name, None)
         if self.how == "breaks":
             raise handing.HandError("broken")
-        return handing.Deleted({name: "kept" for name in ids[:kept]} if self.how == "keeps" else {})
+        return handing.Deleted(dict.fromkeys(ids[:kept], "kept") if self.how == "keeps" else {})
 
     def stop(self) -> bool:
         return False
+
+
+class Model:
+    """A ledger and a product, and what must be so of them after every run: the slow and simple one."""
+
+    def __init__(self, case: Product, hand: Pretended) -> None:
+        self.case, self.hand = case, hand
+        self.confirmed: dict[str, str] = {}  # when somebody said here that a memory is so, while it was there
+        self.ends: dict[str, str | None] = {}  # and until when
+        self.listed: set[str] = set()
+
+    def put(self, at: str, name: str, text: str, expires: str | None) -> None:
+        self.hand.held[name] = Memory(name, text, "2020-02-02 00:00:00", at, expires)
+
+    def drop(self, _at: str, name: str) -> None:
+        self.hand.held.pop(name, None)
+
+    def meddle(self, _at: str, by: str, name: str) -> None:
+        value = by if by in self.listed else None
+        self.case.sql_("UPDATE memory SET superseded_by = ? WHERE id = ?", value, name)
+
+    def confirm(self, at: str, name: str) -> None:
+        if name in self.listed:
+            self.confirmed[name] = at = at.replace("2026-", "2027-")
+            self.case.sql_("UPDATE memory SET confirmed_at = ? WHERE id = ?", at, name)
+
+    def until(self, at: str, name: str, end: str | None) -> None:
+        if name in self.listed:
+            self.confirm(at, name)
+            self.ends[name] = end
+            self.case.sql_("UPDATE memory SET expires_at = ? WHERE id = ?", end, name)
+
+    def run(self, _at: str, how: str) -> None:
+        self.hand.how, before, held = how, self.case.rows(), dict(self.hand.held)
+        assert self._succeeds() or how, "only a hand that fails, or that leaves something, makes a run fail"
+        rows = self.case.rows()
+        if how == "list fails":
+            assert rows == before
+            return
+        self.agree(rows, before, held)
+        if not how:
+            assert all(row[2] is None or row[2] > "2027" for row in rows.values())
+        self.listed = set(rows)
+
+    def _succeeds(self) -> bool:
+        try:
+            self.case.run()
+        except job.JobError:
+            return False
+        return True
+
+    def agree(self, rows: Rows, before: Rows, held: dict[str, Memory]) -> None:
+        # Nothing comes back, and nothing is missing that the product has.
+        assert {name: row[0] for name, row in rows.items()} == {n: m.text for n, m in self.hand.held.items()}
+        for name in {*self.confirmed} - (held.keys() & before.keys()):
+            del self.confirmed[name]
+            self.ends.pop(name, None)
+        # What was deleted had ended, by the date that held for it.
+        for name in held.keys() - self.hand.held.keys():
+            assert self.ends.get(name, held[name].expires) == PAST or (name in before and before[name][2] == PAST)
+        for name, at in self.confirmed.items():
+            if name in rows:
+                assert rows[name][1] >= at
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -362,52 +428,11 @@ class Pretended:
 def test_whatever_happens_the_ledger_says_what_the_product_holds_and_loses_no_date(
     tmp_path_factory: pytest.TempPathFactory, lib: Path, steps: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = Product(tmp_path_factory.mktemp("model"), lib)
     hand = Pretended()
     monkeypatch.setattr(handing, "Hand", lambda *_, **__: hand)
-    confirmed: dict[str, str] = {}  # what somebody said here of a memory while it was there
-    ends: dict[str, str | None] = {}
-    listed: set[str] = set()
-    for number, (what, *given) in enumerate(steps):
-        day = f"2026-{number // 28 + 1:02}-{number % 28 + 1:02} 00:00:00"
-        if what == "put":
-            name, text, expires = given
-            hand.held[name] = Memory(name, text, "2020-02-02 00:00:00", day, expires)
-        elif what == "drop":
-            hand.held.pop(given[0], None)
-        elif what == "meddle":
-            case.sql_("UPDATE memory SET superseded_by = ? WHERE id = ?", given[0] if given[0] in listed else None, given[1])
-        elif what in ("confirm", "until") and given[0] in listed:
-            confirmed[given[0]] = at = f"2026-11-{number % 28 + 1:02} 00:00:00"
-            case.sql_("UPDATE memory SET confirmed_at = ? WHERE id = ?", at, given[0])
-            if what == "until":
-                ends[given[0]] = given[1]
-                case.sql_("UPDATE memory SET expires_at = ? WHERE id = ?", given[1], given[0])
-        elif what == "run":
-            hand.how, before, held = given[0], case.rows(), dict(hand.held)
-            try:
-                case.run()
-            except job.JobError as error:
-                assert hand.how, error
-            rows = case.rows()
-            if hand.how == "list fails":
-                assert rows == before
-                continue
-            # Nothing comes back, and nothing is missing that the product has.
-            assert set(rows) == set(hand.held)
-            assert {name: row[0] for name, row in rows.items()} == {n: m.text for n, m in hand.held.items()}
-            for name in [*confirmed]:
-                if name not in held or name not in before:
-                    confirmed.pop(name), ends.pop(name, None)
-            # What was deleted had ended, by the date that held for it.
-            for name in set(held) - set(hand.held):
-                assert ends.get(name, held[name].expires) == PAST or (name in before and before[name][2] == PAST)
-            for name, at in confirmed.items():
-                if name in rows:
-                    assert rows[name][1] >= at
-            if not hand.how:
-                assert all(row[2] is None or row[2] > "2027" for row in rows.values())
-            listed = set(rows)
+    model = Model(Product(tmp_path_factory.mktemp("model"), lib), hand)
+    for number, (what, *rest) in enumerate(steps):
+        getattr(model, what)(f"2026-{number // 28 + 1:02}-{number % 28 + 1:02} 00:00:00", *rest)
 
 
 def test_words_for_what_was_done() -> None:
@@ -424,5 +449,3 @@ def test_a_timers_run_wants_a_backup_as_every_prune(product: Product, monkeypatc
     assert (raised.value.exit_code, product.rows()) == (job.NO_BACKUP, {})
     monkeypatch.setattr(job, "scheduled", lambda *_: False)
     assert "there is no verified backup" in product.run().message
-
-
