@@ -6,10 +6,11 @@ of memops' own beside the product, which deletes what has ended. observe: the sa
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from memops import products, records
+from memops import products
 from memops.errors import MemopsError
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ READS_ONLY = ("notes", "graph")
 
 
 def ledger(name: str) -> str:
-    """The directory of a store's ledger."""
-    return f"{records.STATE}/{name}.ledger"
+    """Where a store's ledger is: apart from memops' records, which go when memops goes."""
+    return f"/var/lib/memops-ledgers/{name}/memory.db"
 
 
 def product(store: Store) -> Product:
@@ -76,9 +77,20 @@ def options(store: Store) -> list[str]:
     """What ledger.py is told about the store, as words of a command line."""
     return [
         *("--name", store.name, "--level", store.level, "--hand", hand(store), "--python", python(store)),
-        *("--sql", f"/etc/memops/{store.name}/prune.sql", "--state", store.state),
-        *(word for text in store.adopted for word in ("--config", text)),
+        *("--config", config_file(store), "--sql", f"/etc/memops/{store.name}/prune.sql", "--state", store.state),
     ]
+
+
+def config_file(store: Store) -> str:
+    """Where the hand's configuration is: expressions of SQL are among it, which no unit file can carry."""
+    return f"/etc/memops/{store.name}/hand.json"
+
+
+def config(store: Store) -> str:
+    """What is in that file."""
+    known = product(store)
+    rows = {**known.rows, "title": known.title} if hand(store) in ("rows", "notes") else {}
+    return json.dumps({**rows, **store.config}, indent=1, sort_keys=True) + "\n"
 
 
 def writable(store: Store) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memops import adopted, host
+from memops import host
 from memops.errors import Refused
 
 if TYPE_CHECKING:
@@ -64,15 +64,7 @@ def check(store: Store) -> None:
                 f"The backups ({store.backup_dir}) and the store ({store.directory}) lie one inside the other.",
                 "Keep them apart, so that what harms one spares the other: --backup-dir /srv/backup",
             )
-    # A ledger is memops' own, and lies where its records are.
-    for path in (
-        (store.backup_dir,)
-        if store.directory == adopted.ledger(store.name)
-        else (
-            store.directory,
-            store.backup_dir,
-        )
-    ):
+    for path in (store.directory, store.backup_dir):
         if any(Path(own) in (Path(path), *Path(path).parents) for own in OWN_PLACES):
             raise Refused(f"{path} lies where memops or the system keeps its own files.", "Give another path.")
     if place := others_place(store.backup_dir):

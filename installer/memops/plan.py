@@ -45,7 +45,7 @@ def wanted_directories(store: Store, files: Iterable[str]) -> tuple[MakeDirector
     return (
         # First, so that the manifest can say what a killed installation had begun.
         MakeDirectory("/etc/memops", 0o755, ours=True),
-        *_above(store),
+        *(MakeDirectory(str(p), 0o755) for p in reversed(PurePosixPath(store.directory).parents) if str(p) != "/"),
         MakeDirectory(store.directory, 0o700, user, group),
         *(MakeDirectory(str(p), 0o755) for p in reversed(PurePosixPath(store.backup_dir).parents) if str(p) != "/"),
         # Without namespaces the owner reaches the incoming directory by its path: it may pass, not look.
@@ -61,13 +61,6 @@ def wanted_directories(store: Store, files: Iterable[str]) -> tuple[MakeDirector
         MakeDirectory("/var/lib/memops", 0o755, ours=True),
         MakeDirectory(store.state, 0o750, user, group, ours=True),
     )
-
-
-def _above(store: Store) -> list[MakeDirectory]:
-    if store.has_ledger:
-        return [MakeDirectory("/var/lib/memops", 0o755, ours=True)]
-    parents = reversed(PurePosixPath(store.directory).parents)
-    return [MakeDirectory(str(path), 0o755) for path in parents if str(path) != "/"]
 
 
 def make_plan(

@@ -142,6 +142,8 @@ def store_files(store: Store) -> dict[str, File]:
         name = f"{store.ping_unit}.service"
         files[f"{UNIT_DIRECTORY}/{name}"] = template("memory-ping@.service.j2", store=store, lib=LIBRARY)
     files |= {f"/etc/memops/{store.name}/{name}.sql": sql(name, store) for name in STORE_SQL}
+    if store.has_ledger:
+        files[adopted.config_file(store)] = adopted.config(store)
     return {path: File(text, store=store.name) for path, text in sorted(files.items())}
 
 

@@ -196,13 +196,18 @@ def opened(arguments: argparse.Namespace, stop: job.Stop) -> Iterator[Ledger]:
     """The ledger and the hand. Raises sqlite3.Error, StoreError."""
     watch = reading.Watch(None, time.monotonic() + reading.DEADLINE)
     hand = handing.Hand(
-        arguments.hand, arguments.python, dict(each.split("=", 1) for each in arguments.config), lambda: bool(stop),
-        store=arguments.name,
+        arguments.hand, arguments.python, read_config(arguments.config), lambda: bool(stop), store=arguments.name,
     )  # fmt: skip
     with contextlib.closing(store.connect(arguments.store, timeout=reading.WAIT_SECONDS)) as connection:
         connection.text_factory = lambda text: text.decode(errors="backslashreplace")
         connection.set_progress_handler(watch, 10_000)
         yield Ledger(connection, hand, watch)
+
+
+def read_config(path: str) -> dict[str, str]:
+    """What a hand is told of where its store is."""
+    with open(path, encoding="utf-8") as file:
+        return {str(key): str(value) for key, value in json.load(file).items()}
 
 
 def run(arguments: argparse.Namespace) -> job.Outcome:
@@ -282,7 +287,7 @@ class LedgerDesk(desk.Desk):
 def answer(arguments: argparse.Namespace, request: dict[str, Any]) -> dict[str, Any]:
     """The answer to a request, as desk.py gives it."""
     watch = reading.Watch(None, time.monotonic() + reading.DEADLINE)
-    config = dict(each.split("=", 1) for each in arguments.config)
+    config = read_config(arguments.config)
     # Whoever asked waits no longer than for both questions.
     hand = handing.Hand(arguments.hand, arguments.python, config, seconds=ASKED, store=arguments.name)
 
@@ -308,7 +313,7 @@ def main(argv: list[str] | None = None) -> int:
     ):
         parser.add_argument(f"--{name}", required=True, help=what)
     parser.add_argument("--level", required=True, choices=("ledger", "observe"), help="whether anything is deleted")
-    parser.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="the hand's configuration")
+    parser.add_argument("--config", required=True, metavar="FILE", help="the hand's configuration")
     parser.add_argument("--mode-file", help="where root may ask for a report only, a large run or no prune")
     parser.add_argument("--sets-record", help="root's record of the sets: a timer's run wants a new backup in it")
     parser.add_argument("--request", action="store_true", help="answer one request on standard input, as desk.py does")

@@ -76,10 +76,10 @@ class Product:
         self.save({})
         self.how("")
         words = ["store", self.path, "name", "work", "sql", f"{self.sql}/prune.sql", "state", str(self.state)]
+        (directory / "hand.json").write_text('{"place": "here"}')
+        words += ["config", str(directory / "hand.json")]
         words += ["hand", "pretended", "python", sys.executable, "level", level, "mode_file", str(directory / "mode")]
-        self.arguments = argparse.Namespace(
-            config=[], sets_record=None, **dict(zip(words[::2], words[1::2], strict=True))
-        )
+        self.arguments = argparse.Namespace(sets_record=None, **dict(zip(words[::2], words[1::2], strict=True)))
 
     def how(self, words: str) -> None:
         """How the hand is to be from now on."""
