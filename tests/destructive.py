@@ -24,10 +24,12 @@ LOOKS = {
 """They change nothing but memops' own records."""
 
 ADDS = {
+    "adopt": "adds what it shows and asks for: tests/system/test_adopt.py",
     "backup": "old sets go by the rotation that was asked for at installation; none while the guard holds",
     "confirm": "moves a date",
     "drill": "works on a copy",
     "install": "test_a_store_that_was_there_is_changed_only_with_consent",
+    "release": "what memops added goes, with dates only where that is asked for: tests/system/test_adopt.py",
     "remember": "adds a row",
     "render": "writes into an empty directory",
     "replace": "the old fact is kept behind the new one",

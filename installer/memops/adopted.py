@@ -14,7 +14,7 @@ from memops import products
 from memops.errors import MemopsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from memops.products import Product
     from memops.settings import Store
@@ -51,6 +51,11 @@ def product(store: Store) -> Product:
 def hand(store: Store) -> str:
     """The program that reads it: the product's, or at the level observe the one for its rows."""
     return product(store).hand or "rows"
+
+
+def needs_library(known: Product, config: Mapping[str, str]) -> bool:
+    """Whether the hand runs the product's own library, so that the agent's Python must have it."""
+    return known.hand in ("mem0", "chroma") or (known.hand == "mcp_memory" and "url" not in config)
 
 
 def python(store: Store) -> str:

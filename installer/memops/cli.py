@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from memops import (
+    cli_adopt,
     cli_backups,
     cli_digest,
     cli_doctor,
@@ -308,6 +309,7 @@ def prune(
             print(record["message"])
 
 
+cli_adopt.register(app)
 cli_doctor.register(app)
 cli_facts.register(app)
 cli_forget.register(app)

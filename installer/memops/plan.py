@@ -17,6 +17,7 @@ from memops.steps import (
     ChangeSchema,
     EnableTimers,
     FirstBackup,
+    FirstSync,
     InstallPackage,
     MakeDirectory,
     MakeStore,
@@ -105,11 +106,7 @@ def make_plan(
     # Where the timer stays its job must know the new place first, or it could write to the old one again.
     steps += [step for step in stopped if not step.timer]
     moved = seen.manifest.stores.get(store.name, {}).get("db", store.db) != store.db
-    if fresh or moved or seen.newest_set is None or store.sets in made:
-        steps.append(FirstBackup(store))
-    mode = facts.found.get("journal_mode", "delete")
-    if store.journal_mode == "wal" and mode != "wal":
-        steps.append(SwitchToWal(store, mode))
+    steps += _firsts(facts, fresh=fresh, backup=fresh or moved or seen.newest_set is None or store.sets in made)
 
     last: list[Step] = []
     # Whoever disabled a timer after the installation meant it; one that an earlier version did not have is new.
@@ -126,6 +123,20 @@ def make_plan(
     if seen.texts.get(manifest.PATH) != record.text():
         steps = _recorded(steps, record, seen)
     return (*([etc] if etc else []), *steps, *last)
+
+
+def _firsts(facts: Facts, *, fresh: bool, backup: bool) -> list[Step]:
+    """What runs once at the end, before the timers."""
+    store, steps = facts.store, list[Step]()
+    if store.has_ledger and fresh:
+        # The first set is to hold what there is.
+        steps.append(FirstSync(store))
+    if backup:
+        steps.append(FirstBackup(store))
+    mode = facts.found.get("journal_mode", "delete")
+    if store.journal_mode == "wal" and mode != "wal":
+        steps.append(SwitchToWal(store, mode))
+    return steps
 
 
 def _started_textfiles(old: manifest.Manifest, wanted: Collection[str]) -> list[Step]:
@@ -239,7 +250,8 @@ def _writes(files: Mapping[str, File], seen: Observed) -> list[WriteFile | Remov
 
 def adopt_table(store: Store, found: Mapping[str, Any]) -> ChangeSchema:
     """The step that takes a table of another program's under care; ``found``: as shape.describe says."""
-    lacking = [name for name in OWN_COLUMNS if name not in found["columns"]]
+    there = {name.lower() for name in found["columns"]}
+    lacking = [name for name in OWN_COLUMNS if name not in there]
     # An update that a trigger of the program's watches would be news to it.
     backfill = "confirmed_at" in lacking and not found["update_triggers"]
     add = sql("own", store, config=store.config, lacking=lacking, backfill=backfill)

@@ -141,6 +141,8 @@ def _store(store: Mapping[str, Any], width: int) -> list[str]:
     lines += _line(
         "store", f"{store['db']} (user {store['user']}" + (f", journal mode {mode})" if mode else ")"), width
     )
+    if store.get("level"):
+        lines += _line("adopted", f"{store['product']}, level {store['level']}", width)
     lines += _line("facts", _facts(store), width)
     lines += _health(store["health"], width) if store["health"] else []
     newest = store["newest_set"]

@@ -309,7 +309,7 @@ def _check_backups(store: Store) -> None:
             raise UsageError(f"--keep-{period} takes a number of sets.", f"Type for example --keep-{period} 7.")
     if not all(isinstance(text, str) and text for text in (*store.parts, *store.secrets)):
         raise UsageError("parts and secrets are lists of words.", "Type: memops install --with KIND=PATH")
-    names = {part.name for part in store.server_parts}
+    names = {part.name for part in store.server_parts} | ({"server"} if "url" in store.config else set())
     if unknown := sorted(set(store.secrets) - names):
         hint = f"Type one of: {', '.join(sorted(names))}" if names else "Name the part first: --with KIND=URL"
         raise UsageError(f"--secret {unknown[0]}: no part of that name is kept by a server.", hint)

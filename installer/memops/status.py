@@ -39,7 +39,8 @@ def _look(store: Store, now: float, files: records.Files) -> dict[str, Any]:
     if newest := found["newest_set"]:
         # Only root sees the sets themselves; the others go by root's record.
         newest["gone"] = os.access(store.sets, os.X_OK) and host.look(f"{store.sets}/{newest['set']}") is None
-    return {"name": store.name, "db": store.db, "user": store.user, "backup_dir": store.sets, **found}
+    kept = {"product": store.product, "level": store.level}
+    return {"name": store.name, "db": store.db, "user": store.user, "backup_dir": store.sets, **kept, **found}
 
 
 def _store(store: Store, fresh: bool, now: float) -> dict[str, Any]:

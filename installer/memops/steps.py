@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from memops import debian, host, jobs, owner, systemd
+from memops import debian, host, jobs, owner, prune, systemd
 from memops.errors import MemopsError
 from memops.render import METRICS_UNITS
 
@@ -276,6 +276,23 @@ class FirstBackup:
     def _remove(self, before: set[Path]) -> None:
         for path in set(Path(self.store.sets).iterdir()) - before:
             host.remove_directory(str(path), whole=True)
+
+
+@dataclass(frozen=True)
+class FirstSync:
+    """Bring a ledger in line with the product for the first time; go on only when it could be read."""
+
+    store: Store
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        return f"write what there is into the ledger {self.store.db}"
+
+    def do(self, _undo: Undo) -> str:
+        """Run the prune unit, which then does no more. Undoing needs nothing: the ledger goes with its own step."""
+        prune.run(self.store, "sync")
+        return ""
 
 
 @dataclass(frozen=True)

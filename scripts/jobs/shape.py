@@ -220,8 +220,10 @@ def _adopted(
     tables: dict[str, tuple[str, str]],
     columns: dict[str, set[str]],
 ) -> dict[str, Any]:
-    views = all(tables.get(name, ("", ""))[0] == "view" for name in (table, f"live_{table}"))
     quoted = real.replace('"', '""')
+    views = all(tables.get(name, ("", ""))[0] == "view" for name in (table, f"live_{table}"))
+    # Of this table, and not of another one.
+    views = views and tables[table][1].endswith(f'FROM "{quoted}"')
     return {
         "kind": "store",
         "missing_columns": [],

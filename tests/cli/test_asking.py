@@ -31,5 +31,5 @@ def test_what_destroys_has_a_dry_run_and_a_word_of_agreement() -> None:
     # And the other way round: --yes and --dry-run are no decoration.
     assert {name for name, options in every.items() if "--yes" in options} == {
         # replace asks when it erases: --redact; doctor when it mends: --fix
-        *("doctor", "forget", "install", "prune", "replace", "restore")
+        *("adopt", "doctor", "forget", "install", "prune", "release", "replace", "restore")
     }

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hands._hand import Request
 
 TITLE = "mem0 (Python)"
-WIPES = (1, 0, 0)
+WIPES = (1, 0, 7)
 """The last version that removes a local Qdrant directory when it starts (mem0ai/mem0#4473)."""
 
 FIRST = (2, 0)
