@@ -131,7 +131,7 @@ def _require_whole(found: Found, product: Product) -> None:
         )
     if finding_places.is_lost(found):
         worst = next(each for each in finding_places.judge(found) if each.level == "error")
-        raise Refused(worst.what, f"{worst.do} They are said by: sudo memops doctor {quoted(worst.path)}")
+        raise Refused(worst.what, f"Move it first; how is said by: sudo memops doctor {quoted(worst.path)}")
 
 
 def _level(product: Product, wanted: str) -> str:

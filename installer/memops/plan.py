@@ -254,7 +254,7 @@ def adopt_table(store: Store, found: Mapping[str, Any]) -> ChangeSchema:
     lacking = [name for name in OWN_COLUMNS if name not in there]
     # An update that a trigger of the program's watches would be news to it.
     backfill = "confirmed_at" in lacking and not found["update_triggers"]
-    add = sql("own", store, config=store.config, lacking=lacking, backfill=backfill)
+    add = sql("own", store, config={"updated": "", "subject": ""} | store.config, lacking=lacking, backfill=backfill)
     what = f"columns, views and triggers to the table {store.table}, so that memops can look after it,"
     return ChangeSchema(store, what, add, sql("own_drop", store, columns=lacking))
 

@@ -32,7 +32,7 @@ def test_every_help_fits_80_columns_and_has_an_example() -> None:
     ran = memops("--help", env={"COLUMNS": "80"})
     assert ran.returncode == 0
     groups = {
-        "Set up:": ["install", "render", "uninstall"],
+        "Set up:": ["adopt", "install", "release", "render", "uninstall"],
         "See how it is:": ["check", "doctor", "logs", "status"],
         "Facts:": ["confirm", "forget", "list", "recall", "remember", "replace", "show"],
         "Review:": ["digest", "notes", "review", "scan"],
