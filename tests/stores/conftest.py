@@ -173,12 +173,14 @@ class Lab:
         return answer["value"]
 
 
-def run_lab(server, lib):
-    """Make a server into a lab."""
+def run_lab(server, lib=None):
+    """Make a server into a lab; without ``lib``, the jobs, where memops itself will install them."""
     server.run("useradd", "--create-home", "--home-dir", "/srv/agent", "agent")
-    server.copy_in(lib, "/usr/local/lib/memops")
     server.copy_in(HANDS / "agents", AGENTS)
-    server.run("chmod", "-R", "a+rX", "/usr/local/lib/memops", AGENTS)
+    if lib:
+        server.copy_in(lib, "/usr/local/lib/memops")
+        server.run("chmod", "-R", "a+rX", "/usr/local/lib/memops")
+    server.run("chmod", "-R", "a+rX", AGENTS)
     return Lab(server)
 
 

@@ -137,6 +137,14 @@ class Services:
         self.server.sh("systemctl daemon-reload; systemctl start mem0-agent mcp-memory")
         self.wait()
 
+    def keep_vectors(self):
+        """Move mem0's vectors to where they stay; what they held is gone."""
+        drop_in = f"[Service]\nEnvironment=VECTORS={HOME}/.mem0/qdrant\n"
+        self.server.run("mkdir", "/etc/systemd/system/mem0-agent.service.d")
+        self.server.write("/etc/systemd/system/mem0-agent.service.d/place.conf", drop_in)
+        self.server.sh("systemctl daemon-reload; systemctl restart mem0-agent")
+        self.wait()
+
     def wait(self):
         """Until both answer."""
         self.server.wait_until(lambda: self._answers(lambda: self.mem0("read")), 60)

@@ -25,11 +25,7 @@ def test_services_go_on_after_a_deletion_by_a_hand(suite, lib):
         assert agents.mem0("log", tea) == ["ADD"]
 
         # The vectors moved to where they stay, and a memory that ended.
-        drop_in = f"[Service]\nEnvironment=VECTORS={HOME}/.mem0/qdrant\n"
-        server.run("mkdir", "/etc/systemd/system/mem0-agent.service.d")
-        server.write("/etc/systemd/system/mem0-agent.service.d/place.conf", drop_in)
-        server.sh("systemctl daemon-reload; systemctl restart mem0-agent")
-        agents.wait()
+        agents.keep_vectors()
         tea, rome = agents.mem0("add", "likes green tea"), agents.mem0("add", "is in Rome", "ada", "2026-11-01")
         config = {"history": f"{HOME}/.mem0/history.db", "qdrant": f"{HOME}/.mem0/qdrant"}
         held = lab.hand("mem0", "delete", config, ids=[rome])

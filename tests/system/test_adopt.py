@@ -126,7 +126,7 @@ def test_files_are_observed_and_left_as_they_are(memops_server: Server) -> None:
     )
     assert "1 past their end, not deleted" in prune(server, "server-memory").stdout
     refused = memops(server, "forget", rome, "--name", "server-memory", "--yes", code=3)
-    assert "nothing is deleted here" in refused.stderr
+    assert "Nothing is deleted here" in refused.stderr
     # What is written there is here after the next run.
     server.write(GRAPH, ENTITY.replace('"is in Rome"', '"is in Oslo"'), 0o600, "ada")
     assert "1 new, 1 gone" in prune(server, "server-memory").stdout

@@ -1,0 +1,125 @@
+"""Three agents that run as services, adopted, pruned by memops' own units, and as able as before.
+
+mem0 with its expired memories, mcp-memory-service, and notes as Claude Code keeps them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from stores.conftest import run_lab
+from stores.stores_case import HOME, NOTES, Services, _notes
+from system import products
+from system.machine import memops, settle
+from system.server import Server
+
+SUITE = "debian13"
+MCP = f"{HOME}/.local/share/mcp-memory/sqlite_vec.db"
+
+
+@pytest.fixture(scope="module")
+def lab():
+    """A server with the products and the command, on which nothing of memops is installed."""
+    with Server(SUITE, products.with_command(SUITE)) as server:
+        yield run_lab(server)
+
+
+def listed(lab, name):
+    """Text → fact, as ``memops list`` says."""
+    found = json.loads(memops(lab.server, "list", "--json", "--name", name).stdout)["facts"]
+    return {each["fact"]: each for each in found}
+
+
+def by_timer(lab, name):
+    """Let the timer start the prune; the line that the run has left."""
+    unit = f"memory-prune-{name}"
+    before = lab.server.show(f"{unit}.service", "InvocationID")
+    lab.server.run("mkdir", "-p", f"/etc/systemd/system/{unit}.timer.d")
+    lab.server.write(f"/etc/systemd/system/{unit}.timer.d/now.conf", "[Timer]\nOnActiveSec=0\n")
+    lab.server.sh(f"systemctl daemon-reload; systemctl restart {unit}.timer")
+    lab.server.wait_until(
+        lambda: (
+            lab.server.show(f"{unit}.service", "InvocationID") != before
+            and lab.server.show(f"{unit}.service", "ActiveState")["ActiveState"] in ("inactive", "failed")
+        ),
+        60,
+    )
+    settle(lab.server)
+    lab.server.run("rm", "-r", f"/etc/systemd/system/{unit}.timer.d")
+    lab.server.sh(f"systemctl daemon-reload; systemctl restart {unit}.timer")
+    return json.loads(lab.server.read(f"/var/lib/memops/{name}/runs.jsonl").splitlines()[-2])
+
+
+def test_three_agents_come_under_care_and_go_on(lab):
+    server = lab.server
+    agents = Services(lab)
+    list(_notes(lab))
+
+    # mem0: one half of it is where it goes at every stop.
+    tea = agents.mem0("add", "likes green tea")
+    half = memops(server, "adopt", f"{HOME}/.mem0", "--yes", code=3).stderr
+    assert "its vectors are not there" in half
+    agents.keep_vectors()
+    tea, rome = agents.mem0("add", "likes green tea"), agents.mem0("add", "is in Rome", "ada", "2026-11-01")
+    bare = memops(server, "adopt", f"{HOME}/.mem0", "--yes", code=3).stderr
+    assert "/usr/bin/python3 has no mem0ai" in bare
+    held = memops(server, "adopt", f"{HOME}/.mem0", "--python", products.PYTHON, "--yes", code=1)
+    assert re.search(r"qdrant is held by process \d+ \(python\)", held.stderr)
+    assert not server.exists("/etc/memops/memops.toml"), "an adoption that fails is undone"
+    adopted = memops(server, "adopt", f"{HOME}/.mem0", "--agent-unit", "mem0-agent.service", "--yes").stdout
+    assert "Level ledger, since mem0 drops columns" in adopted
+    agents.wait()
+    assert {*listed(lab, "mem0")} >= {"likes green tea"}
+
+    # mcp-memory-service and the notes.
+    oslo, bergen = agents.remember("lives in Oslo"), agents.remember("lives in Bergen")
+    memops(server, "adopt", MCP, "--python", products.MCP_PYTHON, "--yes")
+    memops(server, "adopt", f"{HOME}/.claude", "--yes")
+    settle(server)
+    assert {*listed(lab, "mcp-memory-service")} == {"lives in Oslo", "lives in Bergen"}
+    assert "Deploys on Fridays" in listed(lab, "claude-code")
+    assert memops(server, "install", "--name", "mem0", "--dry-run").stdout.startswith("Nothing to do")
+    levels = {each["name"]: each["level"] for each in json.loads(memops(server, "status", "--json").stdout)["stores"]}
+    assert levels == {"mem0": "ledger", "mcp-memory-service": "ledger", "claude-code": "observe"}
+
+    # The timer's run deletes what has ended, through mem0 itself.
+    assert agents.mem0("read", "ada", True) == {tea: "likes green tea", rome: "is in Rome"}
+    record = by_timer(lab, "mem0")
+    assert (record["job"], record["exit"]) == ("prune", 0)
+    assert "1 expired and deleted in the product; their text remains in history (1)" in record["message"]
+    agents.wait()
+    assert agents.mem0("read", "ada", True) == {tea: "likes green tea"}
+    assert agents.mem0("log", rome) == ["ADD", "DELETE"]
+    grep = server.run("grep", "-rl", "in Rome", f"{HOME}/.mem0/qdrant", check=False)
+    assert (grep.code, grep.stdout) == (1, "")
+    assert {*listed(lab, "mem0")} == {"likes green tea"}
+
+    # An end that is set here; and what a person forgets.
+    memops(server, "forget", oslo, "--name", "mcp-memory-service", "--yes")
+    assert agents.recalled() == {bergen: "lives in Bergen"}
+    memops(server, "backup", "--name", "mem0")
+    memops(server, "drill", "--name", "mem0")
+    agents.wait()
+
+    # Each product's own client reads, writes and deletes as before.
+    new = agents.mem0("add", "is back home")
+    assert agents.mem0("find", "is back home")[0] == new
+    agents.mem0("delete", new)
+    assert agents.mem0("read") == {tea: "likes green tea"}
+    milan = agents.remember("lives in Milan")
+    assert milan in agents.recalled()
+    agents.mcp("DELETE", f"/memories/{milan}")
+    assert agents.recalled() == {bergen: "lives in Bergen"}
+    server.write(NOTES, server.read(NOTES) + "- Has a cat\n", 0o600, "agent")
+    memops(server, "prune", "--name", "claude-code")
+    assert "Has a cat" in listed(lab, "claude-code")
+    memops(server, "check")
+
+    for name in ("mem0", "mcp-memory-service", "claude-code"):
+        memops(server, "release", name, "--yes")
+    agents.wait()
+    assert agents.mem0("read") == {tea: "likes green tea"}
+    assert agents.recalled() == {bergen: "lives in Bergen"}
