@@ -53,7 +53,7 @@ def identify(*places: str) -> Found:
         first = next(each for each in found if each.product == "mem0")
         parts = [part for each in (first, *(each for each in found if each is not first)) for part in each.parts]
         url = {"url": each.path for each in found if "://" in each.path}
-        return _whole(_found("mem0", first.path, dict.fromkeys(parts), **first.settings, **url))
+        return _whole(_found("mem0", first.path, {part.path: part for part in parts}.values(), **first.settings, **url))
     raise UsageError("These paths are of several stores.", "Adopt one after the other: memops adopt PATH")
 
 
@@ -101,7 +101,7 @@ def _directory(path: str) -> Found:
         return _found("qdrant", path, [_part("vectors", "qdrant", path)])
     for name in ("sqlite_vec.db", "claude-mem.db", "history.db"):
         if name in there:
-            return _with_neighbours(_database(f"{path}/{name}"))
+            return _database(f"{path}/{name}")
     home = _HOMES.get(os.path.basename(path))
     if home:
         parts = [_part("notes", "files", place) for place in _memory_places(path)]

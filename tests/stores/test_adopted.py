@@ -34,23 +34,23 @@ def listed(lab, name):
 
 
 def by_timer(lab, name):
-    """Let the timer start the prune; the line that the run has left."""
-    unit = f"memory-prune-{name}"
-    before = lab.server.show(f"{unit}.service", "InvocationID")
-    lab.server.run("mkdir", "-p", f"/etc/systemd/system/{unit}.timer.d")
-    lab.server.write(f"/etc/systemd/system/{unit}.timer.d/now.conf", "[Timer]\nOnActiveSec=0\n")
-    lab.server.sh(f"systemctl daemon-reload; systemctl restart {unit}.timer")
-    lab.server.wait_until(
-        lambda: (
-            lab.server.show(f"{unit}.service", "InvocationID") != before
-            and lab.server.show(f"{unit}.service", "ActiveState")["ActiveState"] in ("inactive", "failed")
-        ),
-        60,
-    )
+    """Let the prune's timer elapse; the record of the run that it starts."""
+    timer, records = f"memory-prune-{name}.timer", f"/var/lib/memops/{name}/runs.jsonl"
+    soon = "[Timer]\nOnCalendar=\nOnCalendar=2099-01-01\nOnActiveSec=1s\nRandomizedDelaySec=0\nAccuracySec=1s\n"
+
+    def runs():
+        found = [json.loads(line) for line in lab.server.read(records).splitlines()]
+        return [each for each in found if each["job"] == "prune"]
+
+    before = len(runs())
+    lab.server.run("mkdir", "-p", f"/etc/systemd/system/{timer}.d")
+    lab.server.write(f"/etc/systemd/system/{timer}.d/soon.conf", soon)
+    lab.server.sh(f"systemctl daemon-reload; systemctl restart {timer}")
+    lab.server.wait_until(lambda: len(runs()) > before, 60)
     settle(lab.server)
-    lab.server.run("rm", "-r", f"/etc/systemd/system/{unit}.timer.d")
-    lab.server.sh(f"systemctl daemon-reload; systemctl restart {unit}.timer")
-    return json.loads(lab.server.read(f"/var/lib/memops/{name}/runs.jsonl").splitlines()[-2])
+    lab.server.run("rm", "-r", f"/etc/systemd/system/{timer}.d")
+    lab.server.sh(f"systemctl daemon-reload; systemctl restart {timer}")
+    return runs()[-1]
 
 
 def test_three_agents_come_under_care_and_go_on(lab):
