@@ -153,7 +153,7 @@ def _name(found: Found, product: Product, wanted: str, saved: Mapping[str, Store
     if wanted:
         return wanted
     stem = PurePosixPath(found.path).stem if product.level == "own" else product.name
-    stem = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-0123456789")[:28] or product.name
+    stem = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-").lstrip("-0123456789")[:28] or product.name
     stem = "store" if stem == "incoming" else stem
     return next(name for name in (stem, *(f"{stem}-{number}" for number in range(2, 100))) if name not in saved)
 
