@@ -289,10 +289,19 @@ class FirstSync:
         """One line."""
         return f"write what there is into the ledger {self.store.db}"
 
-    def do(self, _undo: Undo) -> str:
-        """Run the prune unit, which then does no more. Undoing needs nothing: the ledger goes with its own step."""
+    def do(self, undo: Undo) -> str:
+        """Run the prune unit, which then does no more. The ledger goes with its own step."""
+        undo("forget that it failed", self._quiet)
         prune.run(self.store, "sync")
         return ""
+
+    def _quiet(self) -> None:
+        # What it starts is about to lose its files, and would be known as failed for good.
+        units = [self.store.unit(job) for job in ("prune", "digest")]
+        names = (*units, *(f"memory-alert@{unit}.service" for unit in units))
+        for name in names:
+            host.run("systemctl", "stop", "--", name, ok=None)
+        host.run("systemctl", "reset-failed", "--", *names, ok=None)
 
 
 @dataclass(frozen=True)

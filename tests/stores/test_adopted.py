@@ -69,6 +69,7 @@ def test_three_agents_come_under_care_and_go_on(lab):
     held = memops(server, "adopt", f"{HOME}/.mem0", "--python", products.PYTHON, "--yes", code=1)
     assert re.search(r"qdrant is held by process \d+ \(python\)", held.stderr)
     assert not server.exists("/etc/memops/memops.toml"), "an adoption that fails is undone"
+    assert "memory-" not in server.run("systemctl", "list-units", "--failed").stdout
     adopted = memops(server, "adopt", f"{HOME}/.mem0", "--agent-unit", "mem0-agent.service", "--yes").stdout
     assert "Level ledger, since mem0 drops columns" in adopted
     agents.wait()
