@@ -1,5 +1,7 @@
 """Stores of other programs on a real server: adopted, looked after by real units, released; their programs go on."""
 
+# ruff: noqa: S108 - a server's own directories
+
 from __future__ import annotations
 
 import json
