@@ -79,6 +79,8 @@ class Fake:
         try:
             if "redirect" in self.misbehave:
                 return self.send(request, 307, b"", {"Location": "http://127.0.0.1:1/"})
+            if (request.command, parts.path) == ("GET", "/"):  # for everybody, without a key
+                return self.send_json(request, 200, {"title": "qdrant - vector search engine", "version": "1.16.0"})
             if self.key is not None and request.headers.get("api-key") != self.key:
                 raise RefusedError(401, "Must provide an API key")
             path = [unquote(part) for part in parts.path.strip("/").split("/")]

@@ -29,7 +29,7 @@ from memops import (
 )
 from memops.errors import Refused, UsageError
 from memops.finding_text import quoted
-from memops.steps import ChangeSchema
+from memops.steps import ChangeSchema, MakeDirectory, WriteFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -344,8 +344,10 @@ def describe(adoption: Adoption) -> str:
     else:
         lines.append(f"It becomes the store {kept.name}, with sets in {kept.sets}/.")
     lines += [f"Note: {note}" for note in (*adoption.notes, *adoption.prepared.notes)]
-    lines.append("What will be done:")
-    for step in adoption.prepared.steps:
+    every = adoption.prepared.steps
+    files = sum(isinstance(step, WriteFile) for step in every)
+    lines += ["What will be done:", f"  write {files} files of memops' own, with the directories for them"]
+    for step in (step for step in every if not isinstance(step, WriteFile | MakeDirectory)):
         lines.append(f"  {step.title}")
         if isinstance(step, ChangeSchema):
             lines += [f"      {line}" for line in step.script.splitlines() if line]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from memops import host, jobs, prune, systemd
+from memops import adopted, host, jobs, prune, systemd
 from memops.errors import MemopsError
 from memops.render import METRICS_UNITS
 
@@ -132,7 +132,9 @@ def textfile(store: Store, say: Callable[[str], None]) -> list[str]:
 def exposure(store: Store, edited: set[str], say: Callable[[str], None]) -> list[str]:
     """``systemd-analyze security`` gives each job at most the exposure it should have, unless it was stepped down."""
     problems, scores = [], []
-    for job, most in MOST_EXPOSED.items():
+    # Where the product is a server, its prune has a network.
+    wider = {"prune": 1.5} if store.has_ledger and adopted.speaks(store) else {}
+    for job, most in (MOST_EXPOSED | wider).items():
         unit = store.unit(job)
         score = systemd.exposure(unit)
         scores.append(f"{unit} {score}")
