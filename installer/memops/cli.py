@@ -98,6 +98,9 @@ def install(
     agent_unit: Annotated[
         str | None, typer.Option(metavar="UNIT", help="Stop this unit while the parts are copied; '' for not.")
     ] = None,
+    python: Annotated[
+        str | None, typer.Option(metavar="PYTHON", help="Of an adopted store: the agent's own Python.")
+    ] = None,
     keep_daily: Annotated[
         int | None, typer.Option(metavar="N", help="Days of which a set is kept. [default: 7]")
     ] = None,
@@ -186,6 +189,7 @@ def install(
         "parts": None if with_ is None else tuple(parts.absolute(text) for text in with_ if text),
         "secrets": keys.typed(secret or (), report.ask) or None,
         "agent_unit": agent_unit,
+        "python": str(Path(python).absolute()) if python else python,
         "keep_daily": keep_daily,
         "keep_weekly": keep_weekly,
         "keep_monthly": keep_monthly,
@@ -297,7 +301,7 @@ def prune(
     for store in settings.chosen(name):
         if dry_run or (allow_large and not yes):
             rows = list(pruning.doomed(store))
-            print(report.doomed(rows))
+            print(report.doomed(rows, deletes=store.level != "observe"))
         if allow_large and not yes:
             if not sys.stdin.isatty():
                 raise UsageError("Nobody is there to agree to that.", "If it is right, add --yes.")

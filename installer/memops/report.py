@@ -77,8 +77,8 @@ def installed(store: Store, remarks: list[str]) -> str:
     return "\n".join(lines)
 
 
-def doomed(rows: list[dict[str, str]]) -> str:
-    """The list of ``memops prune --dry-run``."""
+def doomed(rows: list[dict[str, str]], *, deletes: bool = True) -> str:
+    """The list of ``memops prune --dry-run``; ``deletes``: whether a run would do so, or only observe."""
     if not rows:
         return "Nothing is dead and nothing doubtful: a run would delete nothing."
     wide = max(len(row["id"]) for row in rows)
@@ -92,7 +92,8 @@ def doomed(rows: list[dict[str, str]]) -> str:
         }.get(row["reason"], row["reason"])
         lines.append(f"{row['id']:<{wide}}  {why}")
     kept = sum(row["reason"] == "doubtful" for row in rows)
-    return "\n".join([*lines, f"A run would delete {len(rows) - kept} rows and keep {kept} doubtful ones."])
+    last = f"A run would delete {len(rows) - kept} rows and keep {kept} doubtful ones."
+    return "\n".join([*lines, last if deletes else "Another program keeps them, and a run would delete none of them."])
 
 
 def age(seconds: int | None) -> str:

@@ -392,7 +392,7 @@ def load(path: Path = SETTINGS_FILE) -> dict[str, Store]:
 def chosen(name: str | None, path: Path = SETTINGS_FILE) -> list[Store]:
     """The installed store with this name, or all of them. Raises MemopsError when there is none."""
     stores = load(path)
-    if not stores and path.with_name("manifest.json").exists():
+    if not path.exists() and path.with_name("manifest.json").exists():
         raise MemopsError(
             f"{path} is missing, though memops is installed.", "What to type is said by: sudo memops install"
         )

@@ -82,6 +82,10 @@ def test_three_agents_come_under_care_and_go_on(lab):
     settle(server)
     assert {*listed(lab, "mcp-memory-service")} == {"lives in Oslo", "lives in Bergen"}
     assert "Deploys on Fridays" in listed(lab, "claude-code")
+    walls = ("User", "ProtectHome", "PrivateNetwork", "CapabilityBoundingSet", "NoNewPrivileges", "ReadWritePaths")
+    shown = server.show("memory-prune-mem0.service", *walls)
+    assert [shown[name] for name in walls[:5]] == ["agent", "read-only", "yes", "", "yes"]
+    assert shown["ReadWritePaths"] == f"/var/lib/memops/mem0 -{HOME}/.mem0"
     assert memops(server, "install", "--name", "mem0", "--dry-run").stdout.startswith("Nothing to do")
     levels = {each["name"]: each["level"] for each in json.loads(memops(server, "status", "--json").stdout)["stores"]}
     assert levels == {"mem0": "ledger", "mcp-memory-service": "ledger", "claude-code": "observe"}

@@ -99,6 +99,7 @@ def test_a_plain_table_is_owned_and_let_go(memops_server: Server) -> None:
     columns = [row[0] for row in sql(server, "SELECT name FROM pragma_table_info('facts')")]
     assert columns == ["id", "body", "topic", "created"]
     assert sets(server, "/srv/backup/facts")
+    assert "looks after no store" in memops(server, "status", code=1).stderr
 
 
 def test_files_are_observed_and_left_as_they_are(memops_server: Server) -> None:
@@ -126,6 +127,8 @@ def test_files_are_observed_and_left_as_they_are(memops_server: Server) -> None:
         f"UPDATE memory SET expires_at = '2026-11-10 00:00:00' WHERE id = '{rome}'",
         user="ada",
     )
+    dry = memops(server, "prune", "--dry-run", "--name", "server-memory").stdout
+    assert "would delete none of them" in dry
     assert "1 past their end, not deleted" in prune(server, "server-memory").stdout
     refused = memops(server, "forget", rome, "--name", "server-memory", "--yes", code=3)
     assert "Nothing is deleted here" in refused.stderr
