@@ -294,7 +294,11 @@ def _owner(store: Store, op: str, given: dict[str, Any]) -> dict[str, Any]:
         notes.append((seen if strict else path, path))
         if strict:
             more.append(f'BindReadOnlyPaths="-{bound}":/run/memops/notes/{number}')
+    incoming = (store.seen_incoming if strict else store.incoming, store.incoming)
+    if strict:
+        more.append(f'BindReadOnlyPaths="-{store.incoming}":{store.seen_incoming}')
     task = {"state": store.state, "databases": databases, "parts": parts, "beside": beside, "notes": notes}
+    task["incoming"] = [incoming]
     request = json.dumps({"op": op, "task": task, "given": given})
     words = ("/usr/bin/python3", "-I", f"{LIBRARY}/erase.py")
     if root:
@@ -307,13 +311,11 @@ def _owner(store: Store, op: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def _sets(store: Store, op: str, given: dict[str, Any]) -> dict[str, Any]:
     """The answer of erase_sets.py. Raises MemopsError."""
-    places = {"sets": store.seen_sets, "incoming": store.seen_incoming, "record": store.sets_record}
-    more = [sets.bound(store, writable=op == "remove")]
-    if host.look(store.incoming) is not None:
-        more.append(f'BindReadOnlyPaths="{store.incoming}":{store.seen_incoming}')
+    places = {"sets": store.seen_sets, "record": store.sets_record}
     request = json.dumps({"op": op, "given": {**given, **places}})
     words = ("/usr/bin/python3", "-I", f"{LIBRARY}/erase_sets.py")
-    ran = owner.transient(sets.walls(store, *more), words, stdin=request, timeout=TIMEOUT)
+    walls = sets.walls(store, sets.bound(store, writable=op == "remove"))
+    ran = owner.transient(walls, words, stdin=request, timeout=TIMEOUT)
     return _answer(ran, f"The sets in {store.sets}/ could not be searched")
 
 
@@ -341,6 +343,7 @@ _KINDS = {
     "pages": "file",
     "record": "record",
     "copy": "kept by a restore",
+    "incoming": "on its way into a set",
     "part": "kept by a program of its own",
     "file": "file that is not memops' own",
 }
