@@ -314,7 +314,8 @@ def _sets(store: Store, op: str, given: dict[str, Any]) -> dict[str, Any]:
     places = {"sets": store.seen_sets, "record": store.sets_record}
     request = json.dumps({"op": op, "given": {**given, **places}})
     words = ("/usr/bin/python3", "-I", f"{LIBRARY}/erase_sets.py")
-    walls = sets.walls(store, sets.bound(store, writable=op == "remove"))
+    more = (sets.bound(store, writable=True), *sets.RECORD) if op == "remove" else (sets.bound(store),)
+    walls = sets.walls(store, *more)
     ran = owner.transient(walls, words, stdin=request, timeout=TIMEOUT)
     return _answer(ran, f"The sets in {store.sets}/ could not be searched")
 
