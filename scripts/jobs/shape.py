@@ -57,7 +57,6 @@ def set_journal_mode(path: str, mode: str) -> str:
         connection.close()
 
 
-<<<<<<< ours
 def tables(path: str) -> dict[str, Any]:
     """The tables of a database: ``name`` → ``columns`` (name → type), ``key`` (columns of the primary key), ``rows``,
     ``rowid`` (whether it has one) and ``triggers`` on updates. What is no SQLite file: ``{}``. Raises sqlite3.Error."""
@@ -67,7 +66,10 @@ def tables(path: str) -> dict[str, Any]:
     try:
         names = [row[0] for row in connection.execute(_PLAIN_TABLES)]
         return {name: _table(connection, name) for name in names}
-=======
+    finally:
+        connection.close()
+
+
 def pointing_nowhere(path: str) -> list[str]:
     """The ids of facts that were replaced by a row which is not there, at most ten thousand."""
     connection = connect(path, readonly=True)
@@ -80,12 +82,10 @@ def pointing_nowhere(path: str) -> list[str]:
                 " ORDER BY rowid LIMIT 10000"
             )
         ]
->>>>>>> theirs
     finally:
         connection.close()
 
 
-<<<<<<< ours
 def _table(connection: sqlite3.Connection, name: str) -> dict[str, Any]:
     columns = connection.execute("SELECT name, type, pk FROM pragma_table_info(?)", (name,)).fetchall()
     quoted = name.replace('"', '""')
@@ -132,9 +132,6 @@ _PLAIN_TABLES: Final = (
 
 
 def describe(path: str, table: str = "memory", real: str = "") -> dict[str, Any]:
-=======
-def describe(path: str, table: str = "memory") -> dict[str, Any]:
->>>>>>> theirs
     """Say what is at ``path``, without changing it.
 
     Returns a dict that JSON can carry. ``kind`` is one of
