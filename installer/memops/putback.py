@@ -146,7 +146,8 @@ def _properties(plan: Plan) -> list[str]:
     properties += ["PrivateUsers=no", "SystemCallFilter=@chown"]
     if plan.served:
         # The sockets of servers lie in /run.
-        properties += ["PrivateNetwork=no", "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX", "TemporaryFileSystem="]
+        properties += ["PrivateNetwork=no", "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX"]
+        properties += ["TemporaryFileSystem=", "ReadOnlyPaths=/run"]
         properties += ["SystemCallFilter=@network-io", "IPAddressDeny="]
         secret = [part.name for part in plan.served if part.name in store.secrets]
         properties += [f"LoadCredential={name}:{store.secret_file(name)}" for name in secret]

@@ -70,5 +70,8 @@ def properties(*, strict: bool) -> list[str]:
     """The same as properties of a transient unit. strict: the machine has namespaces."""
     given = [each for wall in (*DENIED, *(ROOM if strict else ()), LIMIT) for each in wall.settings]
     given.remove(NO_SOCKET[0])
-    # Or the mount points would stay on the machine.
-    return [*given, NO_SOCKET[1], "UMask=0077", *(["TemporaryFileSystem=/run:ro"] if strict else [])]
+    if strict:
+        # Or the mount points would stay on the machine; beside the other setting systemd leaves this one out.
+        given.remove("ReadOnlyPaths=/run")
+        given.append("TemporaryFileSystem=/run:ro")
+    return [*given, NO_SOCKET[1], "UMask=0077"]
