@@ -24,3 +24,12 @@ def install(package: str) -> str:
     except MemopsError as error:
         return error.message
     return "" if second.code == 0 else second.said
+
+
+@cache
+def sqlite_version() -> str:
+    """The version of the SQLite library that Debian's programs use; empty where there is none."""
+    if not host.has("dpkg-query"):
+        return ""
+    ran = host.run("dpkg-query", "--show", "--showformat=${Version}", "libsqlite3-0", ok=None)
+    return ran.out.partition("-")[0].rpartition(":")[2].partition("+")[0] if ran.code == 0 else ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
-import pwd
 import stat
 import urllib.request
 from pathlib import Path
@@ -159,7 +158,7 @@ def ask_owner(path: str, function: str, *arguments: str) -> Any:
     status = Path(path).lstat()
     if status.st_uid == 0:
         raise Refused(f"{path} belongs to root.", f"Give it to the user that runs the agent: chown USER {path}")
-    return owner.call(Store(db=path, user=_name(status.st_uid), sandbox=_sandbox()), function, *arguments)
+    return owner.call(Store(db=path, user=owner.name_of(status.st_uid), sandbox=_sandbox()), function, *arguments)
 
 
 def _sandbox() -> str:
@@ -170,16 +169,9 @@ def _part(what: str, kind: str, path: str) -> Part:
     status = Path(path).lstat()
     whole = f"{path}/" if stat.S_ISDIR(status.st_mode) else path
     return Part(
-        what, kind, whole, whole, status.st_size, status.st_uid, _name(status.st_uid), stat.S_IMODE(status.st_mode),
+        what, kind, whole, whole, status.st_size, status.st_uid, owner.name_of(status.st_uid), stat.S_IMODE(status.st_mode),
         status.st_nlink, status.st_mtime, host.file_system(path),
     )  # fmt: skip
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _head(path: str) -> bytes:

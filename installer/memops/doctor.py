@@ -43,9 +43,9 @@ class Seen:
 
 def look(paths: Sequence[str]) -> Seen:
     """Look at these paths, or at everything. Raises MemopsError for a path that is not there."""
-    from memops import discover
+    from memops import gathering
 
-    stores, machine = discover.discover(paths)
+    stores, machine = gathering.look(paths)
     found = tuple(replace(store, parts=tuple(_reached(store, part) for part in store.parts)) for store in stores)
     care, unread = _care(found, machine.now, every=not paths)
     free = {**_rooms(found), **machine.free}

@@ -1,6 +1,6 @@
 """What was found on a machine: stores, their parts, what is in them, and what is wrong. Data only; nothing here looks.
 
-discover.py fills it in, findings.py judges it, doctor prints it.
+gathering.py fills it in, findings.py judges it, doctor prints it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LEVELS = ("error", "warning", "note")
 FIGURES = {
     "rows": "memories",
     "live": "those that count now: not replaced, not past their end",
-    "dead": "those that a prune would take",
+    "dead": "those past their end",
     "doubtful": "those with a date that is none, where the product's format is known",
     "cycles": "rows of chains that go round, a row that points at itself left out",
     "self_references": "rows that point at themselves",

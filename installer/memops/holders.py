@@ -98,7 +98,7 @@ def find(wanted: Wanted) -> list[Holder]:
             continue
         file = next(_held(entry, wanted, inodes, places), None)
         if file is not None:
-            found.append(Holder(int(entry.name), _command(entry), printable(file, 200), _units(entry)))
+            found.append(Holder(int(entry.name), command(entry), printable(file, 200), units(entry)))
     return sorted(found, key=lambda holder: holder.pid)
 
 
@@ -192,7 +192,7 @@ def _join(top: str, rest: str) -> str:
     return f"{top.rstrip('/')}/{rest}" if rest else top
 
 
-def _command(process: Path) -> str:
+def command(process: Path) -> str:
     try:
         words = (process / "cmdline").read_bytes().replace(b"\0", b" ").strip()
         return printable((words or (process / "comm").read_bytes().strip()).decode(errors="replace"), 80)
@@ -200,7 +200,7 @@ def _command(process: Path) -> str:
         return "?"
 
 
-def _units(process: Path) -> tuple[str, ...]:
+def units(process: Path) -> tuple[str, ...]:
     try:
         lines = (process / "cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

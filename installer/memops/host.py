@@ -341,14 +341,19 @@ def remove_directory(path: str, *, whole: bool = False) -> bool:
     return True
 
 
-def file_system(path: str) -> str:
-    """The type of the file system that holds ``path`` or its nearest existing parent, as the kernel names it."""
+def file_system(path: str, process: str = "self") -> str:
+    """The type of the file system that holds ``path`` or its nearest existing parent, as the kernel names it.
+
+    process: whose view of the file system that is, by its number.
+    """
     place = Path(path)
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    real = str(place.resolve())
+    if process == "self":
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        place = place.resolve()
+    real = str(place)
     best, kind = "", "unknown"
-    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+    for line in Path(f"/proc/{process}/mountinfo").read_text(errors="surrogateescape").splitlines():
         left, _, right = line.partition(" - ")
         point = left.split(" ")[4].encode(errors="surrogateescape").decode("unicode_escape", "surrogateescape")
         inside = real == point or real.startswith(point.rstrip("/") + "/")

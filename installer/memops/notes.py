@@ -121,7 +121,9 @@ def read(places: Sequence[Place], older_than: int, limit: int) -> dict[str, Any]
     found = []
     for uid in sorted({each.uid for each in places}):
         own = [each for each in places if each.uid == uid]
-        said = _in_unit(uid, own, options, strict=strict) if running else _direct(_stepping_down(uid), own, options)
+        said = (
+            _in_unit(uid, own, options, strict=strict) if running else _direct(owner.stepping_down(uid), own, options)
+        )
         found.append(_checked(said, own))
     return merged(found, limit)
 
@@ -188,16 +190,6 @@ def _direct(before: tuple[str, ...], places: Sequence[Place], options: Sequence[
     return host.run(*before, "/usr/bin/python3", "-I", "-c", _START, stdin=words, timeout=SECONDS, ok=None)
 
 
-def _stepping_down(uid: int) -> tuple[str, ...]:
-    """What root runs a command with, as the owner, on a machine that systemd does not run."""
-    try:
-        gid = pwd.getpwuid(uid).pw_gid
-    except KeyError:
-        gid = uid
-    identity = (f"--reuid={uid}", f"--regid={gid}", "--clear-groups")
-    return ("setpriv", *identity, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
-
-
 def _in_unit(uid: int, places: Sequence[Place], options: Sequence[str], *, strict: bool) -> host.Ran:
     for each in places:
         check_path("PATH", each.root)
@@ -207,16 +199,9 @@ def _in_unit(uid: int, places: Sequence[Place], options: Sequence[str], *, stric
     if strict:
         binds = (f'BindReadOnlyPaths="{each.root}":/run/memops/notes/{n}' for n, each in enumerate(places))
         properties += ["PrivateUsers=yes", *binds]
-    identity, command = owner.as_user(_user(uid), command)
+    identity, command = owner.as_user(owner.name_of(uid), command)
     words = _words(places, seen, options)
     return owner.transient([*properties, *identity], command, stdin=words, timeout=SECONDS)
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _words(places: Sequence[Place], seen: Sequence[str], options: Sequence[str]) -> str:

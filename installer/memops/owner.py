@@ -7,6 +7,7 @@ the store's directory bound to the same place as for the nightly jobs, and their
 from __future__ import annotations
 
 import json
+import pwd
 from typing import TYPE_CHECKING, Any
 
 from memops import assets, host, walls
@@ -93,6 +94,25 @@ def as_owner(store: Store, command: tuple[str, ...], more: Iterable[str] = ()) -
         properties += ["PrivateUsers=yes", f'BindPaths="{store.directory}":/run/memops/store']
     identity, command = as_user(store.user, command)
     return [*properties, *identity, *more], command
+
+
+def name_of(uid: int) -> str:
+    """The name of a user, or the number of one without a name; as ``as_user`` takes it."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def stepping_down(uid: int) -> tuple[str, ...]:
+    """What root runs a command with, as a user with that user's groups and no more rights, where no unit will do."""
+    try:
+        user = pwd.getpwuid(uid)
+    except KeyError:
+        identity: tuple[str, ...] = (f"--reuid={uid}", f"--regid={uid}", "--clear-groups")
+    else:
+        identity = (f"--reuid={uid}", f"--regid={user.pw_gid}", "--init-groups")
+    return ("setpriv", *identity, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
 
 def as_user(user: str, command: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:

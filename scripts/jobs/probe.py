@@ -1,0 +1,277 @@
+"""Looks into databases for ``memops doctor`` as their owner, and reads their owner's configuration files. Writes nothing.
+
+One request on standard input, one answer, both JSON. A database beside which nothing lies is read as it is on the disk;
+one that is in use is read as every reader reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import store
+
+import traces
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+SECONDS: Final = 20.0
+"""What one database may take."""
+
+TABLES: Final = 300
+LARGEST: Final = 4 << 20
+MOST_LINKS: Final = 2_000_000
+SIDECARS: Final = ("-wal", "-journal")
+
+_DATE_NAMES: Final = ("_at", "_at_iso", "timestamp", "date", "time", "_epoch", "created", "updated", "expires")
+_DAY: Final = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
+_TIME: Final = "[0-9][0-9]:[0-9][0-9]:[0-9][0-9]"
+_FORMS: Final = f"""CASE
+  WHEN typeof({{0}}) IN ('integer', 'real') THEN CASE WHEN abs({{0}}) < 1e8 THEN 'odd' WHEN abs({{0}}) < 1e11 THEN 'epoch'
+    WHEN abs({{0}}) < 1e14 THEN 'epoch-ms' ELSE 'odd' END
+  WHEN typeof({{0}}) <> 'text' THEN 'odd'
+  WHEN {{0}} GLOB '{_DAY} {_TIME}' THEN 'utc'
+  WHEN {{0}} GLOB '{_DAY}T{_TIME}*' THEN 'iso'
+  WHEN {{0}} GLOB '{_DAY}' THEN 'day'
+  WHEN {{0}} GLOB '{_DAY} {_TIME}.*' THEN 'naive'
+  ELSE 'odd' END"""
+"""The format of a value, as found.Database.dates names it."""
+
+OURS: Final = {"id", "subject", "fact", "source", "created_at", "confirmed_at", "expires_at", "superseded_by"}
+"""The columns of a table of memories that memops made."""
+
+
+def look(path: str, known: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What a database holds, as found.Database has it, and ``product``. Raises sqlite3.Error, OSError, StoreError.
+
+    known: products as ``name``, ``what``, ``file``, ``tables`` (name → columns) and ``rows``.
+    """
+    connection = _open(path)
+    try:
+        connection.text_factory = lambda data: data.decode(errors="backslashreplace")
+        columns = _columns(connection)
+        product, what = _product(columns, os.path.basename(path), known)
+        rows = next((each["rows"] for each in known if each["name"] == product and each["rows"]), {})
+        main = rows.get("table") or ("memory" if set(columns.get("memory", ())) >= OURS else "")
+        needed = {table for each in known if each["name"] == product for table in each["tables"]}
+        dated = needed & set(columns) or {main} & set(columns) or set(list(columns)[:20])
+        return {
+            "product": product,
+            "what": what,
+            "tables": {name: _count(connection, f"SELECT count(*) FROM {_quoted(name)}") for name in columns},
+            "columns": columns,
+            "journal_mode": connection.execute("PRAGMA journal_mode").fetchone()[0],
+            "user_version": connection.execute("PRAGMA user_version").fetchone()[0],
+            "page_bytes": connection.execute("PRAGMA page_size").fetchone()[0],
+            "free_bytes": connection.execute("PRAGMA freelist_count").fetchone()[0]
+            * connection.execute("PRAGMA page_size").fetchone()[0],
+            "dates": dict(_dates(connection, {name: columns[name] for name in dated})),
+            "violations": _violations(connection),
+            "facts": {**_keys(connection, columns), **_facts(connection, columns, main, rows)},
+        }
+    finally:
+        connection.close()
+
+
+def _open(path: str) -> sqlite3.Connection:
+    store.require_plain(path, os.stat(path))
+    before = _state(path)
+    if any(os.path.lexists(path + end) for end in SIDECARS):
+        return store.connect(path, readonly=True, seconds=SECONDS)
+    connection = traces.open_still(path)
+    end = _deadline()
+    connection.set_progress_handler(end, 10_000)
+    if before != _state(path):
+        connection.close()
+        return store.connect(path, readonly=True, seconds=SECONDS)
+    return connection
+
+
+def _deadline() -> Any:
+    import time
+
+    end = time.monotonic() + SECONDS
+    return lambda: time.monotonic() > end
+
+
+def _state(path: str) -> tuple[int, int, int]:
+    found = os.stat(path)
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _columns(connection: sqlite3.Connection) -> dict[str, list[str]]:
+    """Plain table → its columns; virtual tables and what SQLite keeps for itself are left out."""
+    found: dict[str, list[str]] = {}
+    names = connection.execute(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0 AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+        " ORDER BY name LIMIT ?",
+        (TABLES,),
+    ).fetchall()
+    for (name,) in names:
+        found[name] = [row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", (name,))]
+    return found
+
+
+def _count(connection: sqlite3.Connection, sql: str, *values: object) -> int | None:
+    try:
+        return int(connection.execute(sql, values).fetchone()[0])
+    except sqlite3.Error:
+        return None
+
+
+def _product(columns: Mapping[str, Sequence[str]], name: str, known: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    import fnmatch
+
+    fits = [
+        (len(each["tables"]), fnmatch.fnmatch(name, each["file"]), each["name"], each["what"])
+        for each in known
+        if each["tables"]
+        and all(set(wanted) <= set(columns.get(table, ())) for table, wanted in each["tables"].items())
+    ]
+    if not fits:
+        return "sqlite", "memories"
+    _, _, product, what = max(fits, key=lambda fit: (fit[1], fit[0]))
+    return product, what
+
+
+def _dates(
+    connection: sqlite3.Connection, columns: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, dict[str, int]]]:
+    for table, names in columns.items():
+        for name in names:
+            if not name.lower().endswith(_DATE_NAMES):
+                continue
+            form = _FORMS.format(_quoted(name))
+            with contextlib.suppress(sqlite3.Error):
+                found = connection.execute(
+                    f"SELECT {form}, count(*) FROM {_quoted(table)}"
+                    f" WHERE {_quoted(name)} IS NOT NULL AND {_quoted(name)} <> '' GROUP BY 1"
+                ).fetchall()
+                if found:
+                    yield f"{table}.{name}", dict(found)
+
+
+def _violations(connection: sqlite3.Connection) -> dict[str, int]:
+    found: dict[str, int] = {}
+    with contextlib.suppress(sqlite3.Error):
+        for child, _, parent, _ in connection.execute("PRAGMA foreign_key_check"):
+            found[f"{child}.{parent}"] = found.get(f"{child}.{parent}", 0) + 1
+    return found
+
+
+def _keys(connection: sqlite3.Connection, columns: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    count = 0
+    for name in columns:
+        with contextlib.suppress(sqlite3.Error):
+            count += len(connection.execute("SELECT DISTINCT id FROM pragma_foreign_key_list(?)", (name,)).fetchall())
+    return {"foreign_keys": count}
+
+
+def _facts(
+    connection: sqlite3.Connection, columns: Mapping[str, Sequence[str]], main: str, rows: Mapping[str, str]
+) -> dict[str, int]:
+    """Figures about the table of memories, as found.FIGURES names them; what cannot be counted is left out."""
+    if not main or main not in columns:
+        return {}
+    has, table = set(columns[main]), _quoted(main)
+    counted = {"rows": f"SELECT count(*) FROM {table}"}
+    if "deleted_at" in has:
+        old = (
+            "CASE typeof(deleted_at) WHEN 'text' THEN julianday(deleted_at) ELSE julianday(deleted_at, 'unixepoch') END"
+        )
+        counted["tombstones"] = f"SELECT count(*) FROM {table} WHERE julianday('now') - {old} > 30"
+    if "source" in has:
+        counted["empty_sources"] = f"SELECT count(*) FROM {table} WHERE ifnull(trim(source), '') = ''"
+        vague = ", ".join("'" + word.replace("'", "''") + "'" for word in sorted(store.VAGUE))
+        counted["vague_sources"] = f"SELECT count(*) FROM {table} WHERE lower(trim(source)) IN ({vague})"
+    if has >= OURS:
+        past = "expires_at IS NOT NULL AND expires_at <= datetime('now')"
+        counted["live"] = f"SELECT count(*) FROM {table} WHERE superseded_by IS NULL AND NOT ({past})"
+        counted["dead"] = f"SELECT count(*) FROM {table} WHERE {past}"
+        other = " OR ".join(
+            f"({name} IS NOT NULL AND {name} COLLATE BINARY IS NOT datetime({name}))"
+            for name in ("created_at", "confirmed_at", "expires_at")
+        )
+        counted["doubtful"] = f"SELECT count(*) FROM {table} WHERE {other}"
+        counted["self_references"] = f"SELECT count(*) FROM {table} WHERE superseded_by = id"
+        counted["chains_into_nothing"] = (
+            f"SELECT count(*) FROM {table} AS m WHERE superseded_by IS NOT NULL"
+            f" AND NOT EXISTS (SELECT 1 FROM {table} AS n WHERE n.id = m.superseded_by)"
+        )
+        counted["temporary_over_permanent"] = (
+            f"SELECT count(*) FROM {table} AS m JOIN {table} AS n ON n.id = m.superseded_by"
+            " WHERE m.id <> n.id AND m.expires_at IS NULL AND n.expires_at IS NOT NULL"
+        )
+    found = {key: _count(connection, sql) for key, sql in counted.items()}
+    if has >= OURS:
+        with contextlib.suppress(sqlite3.Error):
+            found["cycles"] = _cycles(connection, table)
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _cycles(connection: sqlite3.Connection, table: str) -> int:
+    """Rows of chains that go round."""
+    after = dict(
+        connection.execute(
+            f"SELECT id, superseded_by FROM {table} WHERE superseded_by IS NOT NULL AND superseded_by <> id LIMIT ?",
+            (MOST_LINKS,),
+        ).fetchall()
+    )
+    ended: set[object] = set()
+    round_: set[object] = set()
+    for start in after:
+        way: dict[object, None] = {}
+        here: object = start
+        while here in after and here not in ended and here not in way:
+            way[here] = None
+            here = after[here]
+        if here in way:
+            walked = list(way)
+            round_.update(walked[walked.index(here) :])
+        ended.update(way)
+    return len(round_)
+
+
+def configured(path: str, names: Sequence[str]) -> dict[str, str]:
+    """Key → text, of these keys wherever they are in a JSON file. Raises OSError, ValueError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        given = json.loads(file.read(LARGEST))
+    found: dict[str, str] = {}
+    waiting = [given]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            found.update({key: value for key, value in each.items() if key in names and isinstance(value, str)})
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+    return found
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """``databases``: path → what look says, or ``unread``; ``configurations``: path → key → text."""
+    databases: dict[str, Any] = {}
+    for path in request["databases"]:
+        try:
+            databases[path] = look(path, request["known"])
+        except (sqlite3.Error, store.StoreError, OSError, UnicodeError) as error:
+            databases[path] = {"unread": store.printable(error, 200)}
+    configurations: dict[str, Any] = {}
+    for path in request["configurations"]:
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            configurations[path] = configured(path, request["names"])
+    return {"databases": databases, "configurations": configurations}
+
+
+if __name__ == "__main__":
+    print(json.dumps(answer(json.load(sys.stdin)["request"])))
