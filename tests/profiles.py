@@ -42,7 +42,8 @@ STRICT: dict[str, set[str]] = {
     # Open as far as mail programs need it.
     "memory-mail@.service": {
         *(ROOTS | CAPABLE | NETWORK | SYSTEMD), "change its priority", "give a file to somebody",
-        "make a kernel socket", "write memory that all share", "make a program that runs as its owner", "reach an abstract socket", "read a home",
+        "write memory that all share",
+        "make a kernel socket", "make a program that runs as its owner", "reach an abstract socket", "read a home",
         "read another store's records", "read of the machine in /proc", "read root's home", "share memory",
         "write and run memory", "write in /run/memops", "write in /srv", "write in /var",
     },
@@ -66,7 +67,8 @@ STRICT: dict[str, set[str]] = {
 # Without namespaces: what the user that a job runs as could do anyway.
 
 ANYBODY = {
-    "write memory that all share", "read a home", "read of the machine in /proc", "read root's home", "see a device", "see other users' processes",
+    "write memory that all share",
+    "read a home", "read of the machine in /proc", "read root's home", "see a device", "see other users' processes",
     "see the temporary files of others", "share memory", "write in /etc", "write in /srv", "write in /usr",
     "write in /var",
 }  # fmt: skip
