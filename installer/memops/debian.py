@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from memops import host
 from memops.errors import MemopsError
 

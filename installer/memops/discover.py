@@ -51,7 +51,7 @@ def identify(*places: str) -> Found:
     if "mem0" in kinds and kinds <= {"mem0", "qdrant"}:
         first = next(each for each in found if each.product == "mem0")
         parts = [part for each in (first, *(each for each in found if each is not first)) for part in each.parts]
-        url = {"url": each.path for each in found if "://" in each.path}
+        url = dict([("url", each.path) for each in found if "://" in each.path])  # noqa: C404 - none, or one
         return _whole(_found("mem0", first.path, {part.path: part for part in parts}.values(), **first.settings, **url))
     raise UsageError("These paths are of several stores.", "Adopt one after the other: memops adopt PATH")
 
@@ -66,7 +66,7 @@ def _whole(found: Found) -> Found:
     wanted = [part.what for part in known.parts if not part.optional]
     # A server keeps the vectors by itself.
     there = {part.what for part in found.parts} | ({"vectors", "memories"} if "url" in found.settings else set())
-    lacking = tuple(what for what in wanted if what not in there) if found.product in ("mem0",) else ()
+    lacking = tuple(what for what in wanted if what not in there) if found.product == "mem0" else ()
     return Found(found.product, found.path, found.how, found.parts, lacking=lacking, settings=found.settings)
 
 
@@ -169,8 +169,8 @@ def _part(what: str, kind: str, path: str) -> Part:
     status = Path(path).lstat()
     whole = f"{path}/" if stat.S_ISDIR(status.st_mode) else path
     return Part(
-        what, kind, whole, whole, status.st_size, status.st_uid, owner.name_of(status.st_uid), stat.S_IMODE(status.st_mode),
-        status.st_nlink, status.st_mtime, host.file_system(path),
+        what, kind, whole, whole, status.st_size, status.st_uid, owner.name_of(status.st_uid),
+        stat.S_IMODE(status.st_mode), status.st_nlink, status.st_mtime, host.file_system(path),
     )  # fmt: skip
 
 

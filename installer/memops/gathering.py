@@ -107,6 +107,9 @@ def _items(place: Place, unread: list[str], *, inside: bool = False) -> Iterator
     try:
         status = os.stat(seen) if not inside else os.lstat(seen)
         if stat.S_ISREG(status.st_mode):
+            if top := _above(place, seen):
+                yield from _directory(replace(place, path=top), unread, inside=True)
+                return
             kind = _kind(seen)
             # A package, a log: not everything in a file's form is a memory.
             if kind and not (kind == "notes" and place.how != "named" and place.product != "notes"):
@@ -117,6 +120,15 @@ def _items(place: Place, unread: list[str], *, inside: bool = False) -> Iterator
         unread.append(place.path)
     except OSError:
         return
+
+
+def _above(place: Place, seen: str) -> str:
+    """The directory of Qdrant's or Chroma's that a file is a part of; empty where there is none."""
+    directory, name = os.path.split(place.path)
+    if name == "chroma.sqlite3":
+        return directory
+    top = os.path.dirname(os.path.dirname(directory))
+    return top if name == "storage.sqlite" and os.path.exists(f"{place.root}{top}/meta.json") else ""
 
 
 def _directory(place: Place, unread: list[str], *, inside: bool) -> Iterator[Item]:
@@ -177,9 +189,8 @@ def _stores(items: Sequence[Item], unread: list[str]) -> list[Found]:
         elif each.product == "claude-mem":
             other = next((one for one in found if one.path == f"{os.path.dirname(each.path)}/chroma"), None)
             taken |= {part.seen for part in other.parts} if other else set()
-            whole.append(
-                replace(each, parts=(*each.parts, *(_as(part, "vectors") for part in other.parts))) if other else each
-            )
+            more = tuple(_as(part, "vectors") for part in other.parts) if other else ()
+            whole.append(replace(each, parts=(*each.parts, *more)))
         elif each.parts[0].kind == "sqlite" and any(each.path.startswith(f"{top}/") for top in inside):
             continue
         else:
@@ -192,7 +203,7 @@ def _as(part: Part, what: str) -> Part:
 
 
 def _beside(log: Found, others: Sequence[Found]) -> Found | None:
-    """The vectors of a change log: in the same directory, or the only ones of the same user's, or of the same process."""
+    """The vectors of a change log: those in the same directory, or where mem0 puts them, or the user's only ones."""
     directory = os.path.dirname(log.path)
     near = [each for each in others if os.path.dirname(each.path) == directory and each.namespace == log.namespace]
     same = [each for each in others if each.parts[0].uid == log.parts[0].uid]
@@ -349,15 +360,9 @@ def _with_holders(found: Found, running: Iterable[Process]) -> Found:
         holder = processes.holder(process, places)
         if holder is not None:
             holders.append(replace(holder, sqlite=_engine(process)))
-    version = next(
-        (holder.versions[name] for holder in holders for name in _packages(found.product) if name in holder.versions),
-        "",
-    )
+    names = products.known()[found.product].python
+    version = next((each.versions[name] for each in holders for name in names if name in each.versions), "")
     return replace(found, holders=tuple(holders), version=version)
-
-
-def _packages(product: str) -> tuple[str, ...]:
-    return products.known()[product].python
 
 
 def _sees(process: Process, found: Found) -> bool:
@@ -390,7 +395,11 @@ def _with_care(found: Found, cared: Mapping[str, settings.Store]) -> Found:
 
 def _machine(running: Iterable[Process], unread: Sequence[str]) -> Machine:
     zone = os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2]
-    ran = host.ask("timedatectl", "show", "--property=NTPSynchronized", "--value") if host.has("timedatectl") else None
+    ran = (
+        host.run("timedatectl", "show", "--property=NTPSynchronized", "--value", ok=None)
+        if host.has("timedatectl")
+        else None
+    )
     said = ran.out.strip() if ran is not None else ""
     return Machine(
         now=time.time(),

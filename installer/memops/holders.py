@@ -193,6 +193,7 @@ def _join(top: str, rest: str) -> str:
 
 
 def command(process: Path) -> str:
+    """What a process calls itself, escaped; ``?`` where that cannot be read."""
     try:
         words = (process / "cmdline").read_bytes().replace(b"\0", b" ").strip()
         return printable((words or (process / "comm").read_bytes().strip()).decode(errors="replace"), 80)
@@ -201,6 +202,7 @@ def command(process: Path) -> str:
 
 
 def units(process: Path) -> tuple[str, ...]:
+    """The services and scopes that a process belongs to, outermost first."""
     try:
         lines = (process / "cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -150,7 +150,7 @@ def _require_own(store: Store, each: Place) -> None:
     inside = (Path(each.path), *Path(each.path).parents)
     if each.path in SHARED_DIRECTORIES or any(Path(own) in inside for own in (*OWN_PLACES, store.backup_dir)):
         raise Refused(f"{each.path} is no place for notes.", "Name the agent's own: --notes PATH")
-    user = _user(each.uid)
+    user = owner.name_of(each.uid)
     if user != store.user and f"memops-{user}" != store.user:
         # The job sees them past closed directories, so that a link in their place would show the agent what is not
         # its own; whose they are is what it can check.

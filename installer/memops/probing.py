@@ -1,4 +1,4 @@
-"""Asking owners: root opens nobody's database and reads nobody's file, but runs scripts/jobs/probe.py as who they are."""
+"""Asking owners: root opens nobody's database and reads nobody's file; scripts/jobs/probe.py does, as who they are."""
 
 from __future__ import annotations
 

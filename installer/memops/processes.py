@@ -58,7 +58,7 @@ def every() -> tuple[list[Process], int]:
             continue
         try:
             uid = entry.stat().st_uid
-            program = os.readlink(entry / "exe")  # noqa: PTH115 - the text; a kernel thread has none
+            program = os.readlink(entry / "exe")
         except PermissionError:
             closed += 1
             continue
@@ -70,7 +70,7 @@ def every() -> tuple[list[Process], int]:
 
 
 def _namespace(process: str) -> str:
-    return os.readlink(f"/proc/{process}/ns/mnt")  # noqa: PTH115
+    return os.readlink(f"/proc/{process}/ns/mnt")
 
 
 def _read(entry: Path, uid: int, program: str, ours: str) -> Process:
@@ -82,7 +82,7 @@ def _read(entry: Path, uid: int, program: str, ours: str) -> Process:
         user=owner.name_of(uid),
         unit=next(iter(holders.units(entry)), ""),
         command=holders.command(entry),
-        directory=os.readlink(entry / "cwd"),  # noqa: PTH115
+        directory=os.readlink(entry / "cwd"),
         program=program,
         own_files=_namespace(entry.name) != ours,
         environment=dict(_environment(entry)),
@@ -105,7 +105,7 @@ def _open(entry: Path) -> tuple[dict[str, bool], tuple[str, ...]]:
         if number >= MOST:
             break
         with contextlib.suppress(OSError):
-            path = os.readlink(link)  # noqa: PTH115
+            path = os.readlink(link)
             if not path.startswith("/") or path.startswith(("/dev/", "/proc/", "/memfd:")):
                 continue
             if path.endswith(holders.DELETED):
@@ -144,7 +144,7 @@ def holder(process: Process, places: Iterable[str]) -> Holder | None:
 
 
 def _interpreter(process: Process) -> str:
-    """The Python that a process was started with: of its environment, where it has one, which its program's link hides."""
+    """The Python that a process was started with: that of its environment, which the program's link hides."""
     first = process.command.split(" ")[0]
     if first.startswith("/") and "python" in first.rpartition("/")[2]:
         return first

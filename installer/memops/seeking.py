@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from memops.settings import Store
 
 CONFIGURATIONS = (
-    ".claude.json", ".claude/settings.json", ".mcp.json", ".config/Claude/claude_desktop_config.json", ".cursor/mcp.json",
+    ".claude.json", ".claude/settings.json", ".mcp.json", ".config/Claude/claude_desktop_config.json",
+    ".cursor/mcp.json",
     ".claude-mem/settings.json", ".basic-memory/config.json", ".mem0/config.json",
 )  # fmt: skip
 """Files below a home in which products and their clients say where memory is."""
@@ -68,9 +69,9 @@ def homes() -> dict[str, int]:
     """The homes of people and agents: directory → uid."""
     found = {}
     for user in pwd.getpwall():
-        if user.pw_uid == 0 or user.pw_uid >= 1000 or user.pw_dir.startswith(("/home/", "/srv/", "/opt/")):
-            if user.pw_uid != 65534 and user.pw_dir not in ("", "/") and Path(user.pw_dir).is_dir():
-                found[user.pw_dir] = user.pw_uid
+        theirs = user.pw_uid == 0 or user.pw_uid >= 1000 or user.pw_dir.startswith(("/home/", "/srv/", "/opt/"))
+        if theirs and user.pw_uid != 65534 and user.pw_dir not in ("", "/") and Path(user.pw_dir).is_dir():
+            found[user.pw_dir] = user.pw_uid
     return found
 
 

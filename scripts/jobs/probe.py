@@ -1,4 +1,4 @@
-"""Looks into databases for ``memops doctor`` as their owner, and reads their owner's configuration files. Writes nothing.
+"""Looks into databases for ``memops doctor`` as their owner, and reads that user's configuration. Writes nothing.
 
 One request on standard input, one answer, both JSON. A database beside which nothing lies is read as it is on the disk;
 one that is in use is read as every reader reads it.
@@ -32,7 +32,8 @@ _DATE_NAMES: Final = ("_at", "_at_iso", "timestamp", "date", "time", "_epoch", "
 _DAY: Final = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
 _TIME: Final = "[0-9][0-9]:[0-9][0-9]:[0-9][0-9]"
 _FORMS: Final = f"""CASE
-  WHEN typeof({{0}}) IN ('integer', 'real') THEN CASE WHEN abs({{0}}) < 1e8 THEN 'odd' WHEN abs({{0}}) < 1e11 THEN 'epoch'
+  WHEN typeof({{0}}) IN ('integer', 'real') THEN CASE
+    WHEN abs({{0}}) < 1e8 THEN 'odd' WHEN abs({{0}}) < 1e11 THEN 'epoch'
     WHEN abs({{0}}) < 1e14 THEN 'epoch-ms' ELSE 'odd' END
   WHEN typeof({{0}}) <> 'text' THEN 'odd'
   WHEN {{0}} GLOB '{_DAY} {_TIME}' THEN 'utc'
@@ -56,7 +57,7 @@ def look(path: str, known: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         connection.text_factory = lambda data: data.decode(errors="backslashreplace")
         columns = _columns(connection)
         product, what = _product(columns, os.path.basename(path), known)
-        rows = next((each["rows"] for each in known if each["name"] == product and each["rows"]), {})
+        rows: Mapping[str, str] = next((each["rows"] for each in known if each["name"] == product and each["rows"]), {})
         main = rows.get("table") or ("memory" if set(columns.get("memory", ())) >= OURS else "")
         needed = {table for each in known if each["name"] == product for table in each["tables"]}
         dated = needed & set(columns) or {main} & set(columns) or set(list(columns)[:20])
@@ -72,7 +73,7 @@ def look(path: str, known: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             * connection.execute("PRAGMA page_size").fetchone()[0],
             "dates": dict(_dates(connection, {name: columns[name] for name in dated})),
             "violations": _violations(connection),
-            "facts": {**_keys(connection, columns), **_facts(connection, columns, main, rows)},
+            "facts": {**_keys(connection, columns), **_facts(connection, columns, main)},
         }
     finally:
         connection.close()
@@ -112,7 +113,8 @@ def _columns(connection: sqlite3.Connection) -> dict[str, list[str]]:
     """Plain table → its columns; virtual tables and what SQLite keeps for itself are left out."""
     found: dict[str, list[str]] = {}
     names = connection.execute(
-        "SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0 AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0"
+        " AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
         " ORDER BY name LIMIT ?",
         (TABLES,),
     ).fetchall()
@@ -176,9 +178,7 @@ def _keys(connection: sqlite3.Connection, columns: Mapping[str, Sequence[str]]) 
     return {"foreign_keys": count}
 
 
-def _facts(
-    connection: sqlite3.Connection, columns: Mapping[str, Sequence[str]], main: str, rows: Mapping[str, str]
-) -> dict[str, int]:
+def _facts(connection: sqlite3.Connection, columns: Mapping[str, Sequence[str]], main: str) -> dict[str, int]:
     """Figures about the table of memories, as found.FIGURES names them; what cannot be counted is left out."""
     if not main or main not in columns:
         return {}

@@ -1,7 +1,8 @@
 """Where words are in all that belongs to a store: the places that erasing and tracing look at. Nothing here writes.
 
 A place is ``{"kind", "where", "how", …}``: kind ``fact`` (with ``id``), ``row``, ``schema``, ``pages`` (bytes that no
-value has), ``record``, ``copy`` (what a restore moved aside), ``part``, ``file``, ``incoming``; how as traces.Words.of has it.
+value has), ``record``, ``copy`` (what a restore moved aside), ``part``, ``file``, ``incoming``; how as
+traces.Words.of has it.
 What is in a database says ``file`` and ``table`` too.
 """
 
