@@ -107,7 +107,7 @@ def _items(place: Place, unread: list[str], *, inside: bool = False) -> Iterator
     try:
         status = os.stat(seen) if not inside else os.lstat(seen)
         if stat.S_ISREG(status.st_mode):
-            if top := _above(place, seen):
+            if top := _above(place):
                 yield from _directory(replace(place, path=top), unread, inside=True)
                 return
             kind = _kind(seen)
@@ -122,7 +122,7 @@ def _items(place: Place, unread: list[str], *, inside: bool = False) -> Iterator
         return
 
 
-def _above(place: Place, seen: str) -> str:
+def _above(place: Place) -> str:
     """The directory of Qdrant's or Chroma's that a file is a part of; empty where there is none."""
     directory, name = os.path.split(place.path)
     if name == "chroma.sqlite3":
@@ -395,12 +395,9 @@ def _with_care(found: Found, cared: Mapping[str, settings.Store]) -> Found:
 
 def _machine(running: Iterable[Process], unread: Sequence[str]) -> Machine:
     zone = os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2]
-    ran = (
-        host.run("timedatectl", "show", "--property=NTPSynchronized", "--value", ok=None)
-        if host.has("timedatectl")
-        else None
-    )
-    said = ran.out.strip() if ran is not None else ""
+    said = ""
+    if host.has("timedatectl"):
+        said = host.run("timedatectl", "show", "--property=NTPSynchronized", "--value", ok=None).out.strip()
     return Machine(
         now=time.time(),
         timezone=zone,
