@@ -52,6 +52,8 @@ def look(path: str, known: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     known: products as ``name``, ``what``, ``file``, ``tables`` (name → columns) and ``rows``.
     """
+    # Before it is opened: closing a file lets go of all locks that a process has on it.
+    mode = _journal_mode(path)
     connection = _open(path)
     try:
         connection.text_factory = lambda data: data.decode(errors="backslashreplace")
@@ -66,7 +68,7 @@ def look(path: str, known: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "what": what,
             "tables": {name: _count(connection, f"SELECT count(*) FROM {_quoted(name)}") for name in columns},
             "columns": columns,
-            "journal_mode": connection.execute("PRAGMA journal_mode").fetchone()[0],
+            "journal_mode": mode,
             "user_version": connection.execute("PRAGMA user_version").fetchone()[0],
             "page_bytes": connection.execute("PRAGMA page_size").fetchone()[0],
             "free_bytes": connection.execute("PRAGMA freelist_count").fetchone()[0]
@@ -77,6 +79,13 @@ def look(path: str, known: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         }
     finally:
         connection.close()
+
+
+def _journal_mode(path: str) -> str:
+    """As the header has it; what else a rollback journal may be is each connection's own affair."""
+    store.require_plain(path, os.stat(path))
+    with open(path, "rb") as file:
+        return "wal" if file.read(20)[18:20] == b"\2\2" else "delete"
 
 
 def _open(path: str) -> sqlite3.Connection:
