@@ -68,7 +68,7 @@ def look(paths: Sequence[str]) -> tuple[list[Found], Machine]:
     else:
         places = [*seeking.cared_for(cared.values()), *seeking.by_process(running), *seeking.by_unit()]
         there = seeking.homes()
-        places += [*seeking.defaults(there), *_configured(there, unread)]
+        places += [*seeking.defaults(there), *_configured(there, unread), *seeking.below(there)]
     items: dict[str, Item] = {}
     for place in seeking.distinct(places):
         for item in _items(place, unread):
@@ -173,6 +173,8 @@ def _kind(path: str) -> str:
 def _stores(items: Sequence[Item], unread: list[str]) -> list[Found]:
     databases = _databases(items, unread)
     found = [_found(item, databases.get(item.seen)) for item in items]
+    # Any program may keep a database in a home; a memory it is where a product's tables are in it.
+    found = [each for each in found if not (each.how == seeking.BELOW and each.product == "sqlite")]
     vectors = [each for each in found if each.product == "qdrant"]
     inside = {part.path for each in found if each.parts[0].kind == "chroma" for part in each.parts}
     taken: set[str] = set()
@@ -231,11 +233,13 @@ def _found(item: Item, database: Mapping[str, Any] | None) -> Found:
     content, unread, rows = None, "", None
     if database is not None:
         unread = str(database.get("unread", ""))
-        if not unread:
+        if "graph" in database:
+            rows = int(database["graph"])
+        elif not unread:
             if item.kind == "sqlite":
                 product, what = str(database["product"]), str(database["what"])
             content = Database(**{key: database[key] for key in Database.__dataclass_fields__})
-            rows = _rows(product, content)
+            rows = _rows(product, what, content)
     part = _part(item, what, content, rows, unread)
     namespace = ""
     if item.place.process is not None and item.place.root and _is_its_own(item):
@@ -243,12 +247,14 @@ def _found(item: Item, database: Mapping[str, Any] | None) -> Found:
     return Found(product, item.path, item.place.how, (part,), namespace=namespace, relative=item.place.relative)
 
 
-def _rows(product: str, database: Database) -> int | None:
-    table = products.known()[product].rows.get("table") or {"chroma": "embeddings", "langgraph": "store",
-        "mcp-memory-service": "memories", "mem0": "history", "qdrant": "points"}.get(product, "")  # fmt: skip
-    if not table and "memory" in database.tables:
-        table = "memory"
-    if table in database.tables:
+def _rows(product: str, what: str, database: Database) -> int | None:
+    """How much of what it is there for a database has: memories, changes, messages."""
+    known = products.known()[product]
+    own = [table for part in known.parts if part.what == what for table in part.tables]
+    inner = {"chroma": "embeddings", "qdrant": "points", "sqlite": "memory"}
+    tables = [known.rows.get("table", ""), *own, inner.get(product, "")]
+    table = next((each for each in tables if each in database.tables and (each in own or not own)), "")
+    if table:
         return database.tables[table]
     return sum(database.tables.values()) if product == "sqlite" and database.tables else None
 
@@ -336,7 +342,7 @@ def _databases(items: Sequence[Item], unread: list[str]) -> dict[str, Any]:
 
 
 def _inner(item: Item) -> str:
-    if item.kind == "sqlite":
+    if item.kind in ("sqlite", "graph"):
         return item.path
     if item.kind == "chroma":
         return f"{item.path}/chroma.sqlite3"

@@ -33,6 +33,8 @@ KEYS = ("autoMemoryDirectory", "CLAUDE_MEM_DATA_DIR", "path")
 
 _SYSTEM = ("/usr/", "/var/lib/apt/", "/var/lib/dpkg/", "/var/cache/", "/var/log/", "/etc/", "/snap/", "/boot/")
 _BROWSERS = re.compile(r"/(\.mozilla|\.config/(chromium|google-chrome)|\.cache|\.thunderbird|snap)/")
+_CODE = {"node_modules", "site-packages", "venv", "__pycache__", "snap"}
+_MEMORY = re.compile(r"\.(db|sqlite3?|db3|jsonl)$")
 _DATABASE = re.compile(r"\.(db|sqlite3?|db3)$")
 _SIDECAR = re.compile(r"-(wal|shm|journal)$")
 
@@ -83,6 +85,26 @@ def defaults(there: Mapping[str, int]) -> Iterator[Place]:
                 yield from (Place(f"{home}/{place[2:]}", "default", product=product.name) for home in there)
             elif place.startswith("/"):
                 yield Place(place, "default", product=product.name)
+
+
+BELOW = "below a home"
+
+
+def below(there: Iterable[str]) -> Iterator[Place]:
+    """What is named like a memory in the upper directories of homes, where agents are often left to run."""
+    for home in there:
+        left = 5_000
+        for folder, inner, names in os.walk(home):
+            depth = folder[len(home) :].count("/")
+            left -= len(names) + len(inner)
+            inner[:] = [name for name in inner if depth < 2 and name not in _CODE and not name.startswith(".")]
+            if "chroma.sqlite3" in names or ({"meta.json"} & {*names} and os.path.isdir(f"{folder}/collection")):
+                yield Place(folder, BELOW)
+                inner.clear()
+                continue
+            yield from (Place(f"{folder}/{name}", BELOW) for name in names if _MEMORY.search(name))
+            if left < 0:
+                break
 
 
 def by_process(processes: Iterable[Process]) -> Iterator[Place]:

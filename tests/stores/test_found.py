@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from memops import products as known
 from stores.conftest import run_lab
-from stores.stores_case import make_every_store
+from stores.stores_case import HOME, make_every_store
 from system import products
 from system.server import Server
 
@@ -16,7 +18,7 @@ HAS_NODE = products.HAS_NODE
 @pytest.fixture(scope="module")
 def lab(lib):
     """One server, on the Debian that has Node as well."""
-    with Server(HAS_NODE, products.with_products(HAS_NODE)) as server:
+    with Server(HAS_NODE, products.with_command(HAS_NODE)) as server:
         yield run_lab(server, lib)
 
 
@@ -85,3 +87,20 @@ def test_the_texts_of_a_product_are_in_the_columns_that_its_file_names(lab, made
                 assert {text.column, *([text.id] if text.id.isidentifier() else [])} <= tables[text.table], text
                 looked += 1
     assert looked
+
+
+def test_doctor_finds_each_of_them_and_says_what_it_is(lab, made):
+    said = json.loads(lab.server.run("memops", "doctor", "--json", check=False).stdout)
+    parts = {part["path"].rstrip("/"): (each["product"], part) for each in said["stores"] for part in each["parts"]}
+    for each in made:
+        if each.product == "claude-code":
+            assert parts[f"{HOME}/.claude"][0] == "claude-code"
+            continue
+        product, part = parts[each.path]
+        assert (product, part["what"], part["kind"]) == (each.product, each.what, each.kind), each
+        assert (part["rows"], part["owner"]) == (each.rows, "agent"), each
+        for column, form in each.dates.items():
+            assert set(part["dates"].get(f"{each.table}.{column}", {})) <= {form}, (each, part["dates"])
+    (mem0,) = (each for each in said["stores"] if each["product"] == "mem0")
+    assert [part["what"] for part in mem0["parts"]] == ["change log", "vectors"]
+    assert mem0["lacking"] == []
