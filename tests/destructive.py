@@ -11,6 +11,7 @@ LOOKS = {
     "check",
     "digest",
     "doctor",
+    "inspect",
     "list",
     "logs",
     "notes",

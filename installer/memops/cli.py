@@ -15,6 +15,7 @@ from memops import (
     cli_doctor,
     cli_facts,
     cli_forget,
+    cli_inspect,
     cli_notes,
     cli_restore,
     cli_review,
@@ -315,6 +316,7 @@ def prune(
 
 cli_adopt.register(app)
 cli_doctor.register(app)
+cli_inspect.register(app)
 cli_facts.register(app)
 cli_forget.register(app)
 cli_review.register(app)

@@ -91,7 +91,7 @@ def _configured(homes: Mapping[str, int], unread: list[str]) -> Iterator[Place]:
         if not files or os.geteuid() not in (0, uid):
             continue
         try:
-            answer = probing.ask(uid, (), files, names)
+            answer = probing.look(uid, (), files, names)
         except MemopsError as error:
             unread.append(error.message)
             continue
@@ -146,7 +146,7 @@ def _directory(place: Place, unread: list[str], *, inside: bool) -> Iterator[Ite
             yield Item("notes", place.path, place)
         if not inside:
             for name in names:
-                if not name.endswith(_SIDECARS):
+                if not name.endswith((*_SIDECARS, *_NOTES)):
                     yield from _items(replace(place, path=f"{place.path.rstrip('/')}/{name}"), unread, inside=True)
 
 
@@ -332,7 +332,7 @@ def _databases(items: Sequence[Item], unread: list[str]) -> dict[str, Any]:
             found |= {item.seen: {"unread": f"it belongs to {owner.name_of(uid)}"} for item, _ in of}
             continue
         try:
-            answer = probing.ask(uid, [inner for _, inner in of], process=by_root[root])
+            answer = probing.look(uid, [inner for _, inner in of], process=by_root[root])
         except MemopsError as error:
             unread.append(error.message)
             found |= {item.seen: {"unread": error.message} for item, _ in of}

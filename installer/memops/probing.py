@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 from typing import TYPE_CHECKING, Any
 
 from memops import host, owner, products
@@ -17,14 +18,17 @@ if TYPE_CHECKING:
 SECONDS = 300
 """That one owner may take for all of theirs."""
 
-_END = 'print(json.dumps(module.answer(given["request"])))\n'
+_END = """
+module.become(given["who"])
+print(json.dumps(module.answer(given["request"])))
+"""
 
 
-def ask(
+def look(
     uid: int, databases: Iterable[str], configurations: Iterable[str] = (), names: Iterable[str] = (),
     process: Process | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """What probe.answer says, with the owner's rights and where ``process`` is, if that sees another file system.
+    """What probe.look_at says of all these, with the owner's rights, and where ``process`` is if that sees other files.
 
     Raises MemopsError.
     """
@@ -34,13 +38,21 @@ def ask(
         for part in product.parts
     ]
     request = {"databases": [*databases], "configurations": [*configurations], "names": [*names], "known": known}
-    words = owner.given(("store", "traces", "probe"), request=request)
-    command = ["/usr/bin/python3", "-I", "-c", owner.LOADER + _END]
-    if os.geteuid() == 0:
-        command = [*owner.stepping_down(uid), *command]
-        if process is not None:
-            command = ["nsenter", f"--target={process.pid}", "--mount", "--", *command]
-    ran = host.run(*command, stdin=words, timeout=SECONDS, ok=None)
+    return _ask(uid, {"op": "look", **request}, process.pid if process else 0)
+
+
+def inspect(uid: int, path: str, pid: int = 0) -> dict[str, Any]:
+    """What probe.inspect says of one database. Raises MemopsError."""
+    answer = _ask(uid, {"op": "inspect", "path": path}, pid)
+    if "unread" in answer:
+        raise MemopsError(f"{path} could not be read: {answer['unread']}.", "Look whose it is: ls -l")
+    return answer
+
+
+def _ask(uid: int, request: dict[str, Any], pid: int) -> dict[str, Any]:
+    who = _identity(uid, pid) if os.geteuid() == 0 else None
+    words = owner.given(("store", "shown", "traces", "probe"), request=request, who=who)
+    ran = host.run("/usr/bin/python3", "-I", "-c", owner.LOADER + _END, stdin=words, timeout=SECONDS, ok=None)
     try:
         answer = json.loads(ran.out)
     except (ValueError, RecursionError):
@@ -48,3 +60,11 @@ def ask(
     if not isinstance(answer, dict):
         raise MemopsError(f"{owner.name_of(uid)} gave no answer.")
     return answer
+
+
+def _identity(uid: int, pid: int) -> dict[str, Any]:
+    try:
+        user = pwd.getpwuid(uid)
+    except KeyError:
+        return {"uid": uid, "gid": uid, "groups": [], "pid": pid}
+    return {"uid": uid, "gid": user.pw_gid, "groups": os.getgrouplist(user.pw_name, user.pw_gid), "pid": pid}

@@ -10,11 +10,11 @@ import contextlib
 import json
 import os
 import sqlite3
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import store
 
+import shown
 import traces
 
 if TYPE_CHECKING:
@@ -279,7 +279,108 @@ def configured(path: str, names: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+def inspect(path: str) -> dict[str, Any]:
+    """What is in a database, for a person: ``tables``, ``changes`` and ``events``. Raises sqlite3.Error, OSError.
+
+    ``changes``: ``table``, ``by`` (the column that says when) and ``rows``, the last five, each column → text.
+    """
+    if os.path.getsize(path) == 0:
+        return {"tables": []}
+    connection = _open(path)
+    try:
+        connection.text_factory = lambda data: data.decode(errors="backslashreplace")
+        columns = _columns(connection)
+        texts = connection.execute(
+            "SELECT name, ifnull(sql, '') FROM sqlite_schema WHERE type = 'table' ORDER BY name LIMIT ?", (TABLES,)
+        ).fetchall()
+        counts = {name: _count(connection, f"SELECT count(*) FROM {_quoted(name)}") for name in columns}
+        return {
+            "tables": [
+                {
+                    "name": shown.text(name, 200),
+                    "sql": shown.text(" ".join(sql.split()), 2000),
+                    "rows": counts.get(name),
+                }
+                for name, sql in texts
+            ],
+            "changes": _changes(connection, columns, counts),
+            "events": _events(connection, columns),
+        }
+    finally:
+        connection.close()
+
+
+def _one_line(sql: str) -> str:
+    return " ".join(sql.split())
+
+
+_EVENTS: Final = ("event", "action", "operation", "op", "event_type")
+_MOMENTS: Final = ("updated_at", "deleted_at", "created_at", "timestamp", "updated", "created", "created_at_epoch")
+
+
+def _changes(
+    connection: sqlite3.Connection, columns: Mapping[str, Sequence[str]], counts: Mapping[str, int | None]
+) -> dict[str, Any] | None:
+    """Of the table of changes where there is one, else of the one with the most rows that says when."""
+
+    def rank(name: str) -> tuple[bool, bool, int]:
+        lower = {column.lower() for column in columns[name]}
+        return bool(lower & set(_EVENTS)), bool(lower & set(_MOMENTS)), counts[name] or 0
+
+    table = max(columns, key=rank, default="")
+    if not table:
+        return None
+    by = next((each for wanted in _MOMENTS for each in columns[table] if each.lower() == wanted), "")
+    for order in [f"{_quoted(by)} DESC, rowid DESC", f"{_quoted(by)} DESC"] if by else ["rowid DESC", "1 DESC"]:
+        with contextlib.suppress(sqlite3.Error):
+            found = connection.execute(f"SELECT * FROM {_quoted(table)} ORDER BY {order} LIMIT 5")
+            names = [column[0] for column in found.description]
+            rows = [dict(zip(names, map(_value, row), strict=True)) for row in found]
+            return {"table": shown.text(table, 200), "by": shown.text(by or "rowid", 200), "rows": rows}
+    return None
+
+
+def _value(value: object) -> str | None:
+    if value is None:
+        return None
+    return f"{len(value):,} bytes" if isinstance(value, bytes) else shown.text(value, 500)
+
+
+def _events(connection: sqlite3.Connection, columns: Mapping[str, Sequence[str]]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for table, names in columns.items():
+        for name in names:
+            if name.lower() in _EVENTS:
+                with contextlib.suppress(sqlite3.Error):
+                    rows = connection.execute(
+                        f"SELECT {_quoted(name)}, count(*) FROM {_quoted(table)} GROUP BY 1 ORDER BY 2 DESC LIMIT 20"
+                    ).fetchall()
+                    found[shown.text(f"{table}.{name}", 200)] = {shown.text(each, 100): count for each, count in rows}
+    return found
+
+
+def become(who: Mapping[str, Any] | None) -> None:
+    """Be this user from now on: ``uid``, ``gid``, ``groups``, in the file system that the process ``pid`` has.
+
+    What was loaded before is this machine's; nothing in that file system is run with root's rights. Raises OSError.
+    """
+    if not who:
+        return
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    if who["pid"]:
+        space = os.open(f"/proc/{who['pid']}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        if library.setns(space, 0x20000):  # CLONE_NEWNS
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        os.close(space)
+    os.setgroups(who["groups"])
+    os.setresgid(who["gid"], who["gid"], who["gid"])
+    os.setresuid(who["uid"], who["uid"], who["uid"])
+    library.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+
+
+def look_at(request: Mapping[str, Any]) -> dict[str, Any]:
     """``databases``: path → what look says, or ``unread``; ``configurations``: path → key → text."""
     databases: dict[str, Any] = {}
     for path in request["databases"]:
@@ -294,5 +395,11 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     return {"databases": databases, "configurations": configurations}
 
 
-if __name__ == "__main__":
-    print(json.dumps(answer(json.load(sys.stdin)["request"])))
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to a request of ``look`` or ``inspect``."""
+    if request["op"] == "look":
+        return look_at(request)
+    try:
+        return inspect(request["path"])
+    except (sqlite3.Error, store.StoreError, OSError, UnicodeError) as error:
+        return {"unread": store.printable(error, 200)}

@@ -33,7 +33,7 @@ def test_every_help_fits_80_columns_and_has_an_example() -> None:
     assert ran.returncode == 0
     groups = {
         "Set up:": ["adopt", "install", "release", "render", "uninstall"],
-        "See how it is:": ["check", "doctor", "logs", "status"],
+        "See how it is:": ["check", "doctor", "inspect", "logs", "status"],
         "Facts:": ["confirm", "forget", "list", "recall", "remember", "replace", "show"],
         "Review:": ["digest", "notes", "review", "scan"],
         "Upkeep and backups:": ["backup", "drill", "prune", "restore", "sets"],
