@@ -21,6 +21,7 @@ LOOKS = {
     "sets verify",
     "show",
     "status",
+    "trace",
 }
 """They change nothing but memops' own records."""
 

@@ -20,6 +20,7 @@ from memops import (
     cli_restore,
     cli_review,
     cli_scan,
+    cli_trace,
     panels,
 )
 from memops.cli_backups import Name  # noqa: TC001 - typer reads the annotations
@@ -321,6 +322,7 @@ cli_facts.register(app)
 cli_forget.register(app)
 cli_review.register(app)
 cli_scan.register(app)
+cli_trace.register(app)
 cli_digest.register(app)
 cli_backups.register(app)
 cli_restore.register(app)

@@ -35,7 +35,7 @@ def test_every_help_fits_80_columns_and_has_an_example() -> None:
         "Set up:": ["adopt", "install", "release", "render", "uninstall"],
         "See how it is:": ["check", "doctor", "inspect", "logs", "status"],
         "Facts:": ["confirm", "forget", "list", "recall", "remember", "replace", "show"],
-        "Review:": ["digest", "notes", "review", "scan"],
+        "Review:": ["digest", "notes", "review", "scan", "trace"],
         "Upkeep and backups:": ["backup", "drill", "prune", "restore", "sets"],
     }
     sections = re.split(r"^(?=\S.*:$)", ran.stdout.partition("Exit codes")[0], flags=re.MULTILINE)
