@@ -85,7 +85,7 @@ def test_three_agents_come_under_care_and_go_on(lab):
     walls = ("User", "ProtectHome", "PrivateNetwork", "CapabilityBoundingSet", "NoNewPrivileges", "ReadWritePaths")
     shown = server.show("memory-prune-mem0.service", *walls)
     assert [shown[name] for name in walls[:5]] == ["agent", "read-only", "yes", "", "yes"]
-    assert shown["ReadWritePaths"] == f"/var/lib/memops/mem0 -{HOME}/.mem0"
+    assert shown["ReadWritePaths"] == f"/var/lib/memops/mem0 -{HOME}/.mem0 -{HOME}/.mem0/qdrant"
     assert memops(server, "install", "--name", "mem0", "--dry-run").stdout.startswith("Nothing to do")
     levels = {each["name"]: each["level"] for each in json.loads(memops(server, "status", "--json").stdout)["stores"]}
     assert levels == {"mem0": "ledger", "mcp-memory-service": "ledger", "claude-code": "observe"}
