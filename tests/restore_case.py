@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import census
 import kinds
 import manifests
+import restore
 import setcopy
 from pieces import Piece, Task
 
@@ -136,6 +137,7 @@ def _count_down(left: int, calls: Sequence[str]) -> None:
 
     for name in calls:
         setattr(os, name, counted(getattr(os, name)))
+    restore.move = counted(restore.move)
 
 
 class Memory:

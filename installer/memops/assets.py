@@ -6,7 +6,7 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
 
-SHARED = ("exposition.py", "health.py", "letters.py", "records.py", "store.py", "survey.py")
+SHARED = ("exposition.py", "health.py", "letters.py", "records.py", "store.py", "survey.py", "trees.py")
 """Modules of this package that the jobs import too; standard library only."""
 
 

@@ -258,6 +258,7 @@ _KINDS = {
     "pages": "file",
     "record": "record",
     "copy": "kept by a restore",
+    "incoming": "on its way into a set",
     "part": "kept by a program of its own",
     "file": "file that is not memops' own",
 }

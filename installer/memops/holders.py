@@ -1,12 +1,13 @@
 """Who has files of a memory open: a restore under a process that goes on writing to the old file would be lost on it.
 
 Looked at are all processes' descriptors and mappings in /proc, by device and inode, which holds in containers too, and
-for what was deleted meanwhile by its name, since SQLite goes on using a -wal that somebody removed. Nothing is opened.
+for what was deleted meanwhile by its name, since SQLite goes on using a -wal that somebody removed. No file is opened.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memops import trees
+from memops.errors import Refused
 from memops.store import printable
 
 if TYPE_CHECKING:
@@ -49,24 +52,22 @@ class Wanted:
     directories: tuple[str, ...] = ()
 
     def inodes(self) -> dict[_Inode, str]:
-        """Device and inode of all that is there → its path."""
+        """Device and inode of all that is there → its path. Raises Refused where others decide what that is."""
         found: dict[_Inode, str] = {}
-
-        def add(path: str, name: str, directory: int | None = None) -> None:
-            try:
-                status = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            except OSError:
-                return
-            if stat.S_ISREG(status.st_mode):
-                found[status.st_dev, status.st_ino] = path
-
-        for path in (f"{file}{end}" for file in self.files for end in SIDECARS):
-            add(path, path)
+        for file in self.files:
+            with _missing_is_fine(file), trees.around(file) as (directory, name):
+                for end in SIDECARS:
+                    with contextlib.suppress(FileNotFoundError):
+                        status = os.stat(f"{name}{end}", dir_fd=directory, follow_symlinks=False)
+                        if stat.S_ISREG(status.st_mode):
+                            found[status.st_dev, status.st_ino] = f"{file}{end}"
         for top in self.directories:
-            with contextlib.suppress(OSError):  # gone, or a link
-                for folder, _, names, descriptor in os.fwalk(top):
-                    for name in names:
-                        add(f"{folder}/{name}", name, descriptor)
+            with _missing_is_fine(top), trees.reach(top) as descriptor:
+                found |= {
+                    (status.st_dev, status.st_ino): path
+                    for path, status in trees.below(descriptor, top)
+                    if stat.S_ISREG(status.st_mode)
+                }
         return found
 
     def names(self, path: str) -> bool:
@@ -74,6 +75,18 @@ class Wanted:
         return any(path in (f"{file}{end}" for end in SIDECARS) for file in self.files) or any(
             path.startswith(f"{directory.rstrip('/')}/") for directory in self.directories
         )
+
+
+@contextlib.contextmanager
+def _missing_is_fine(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise Refused(
+                f"A link that others than root can change lies on the way to {printable(path, 300)}.",
+                "Say where it really is: memops install --db PATH, or --with KIND=PATH",
+            ) from None
 
 
 def find(wanted: Wanted) -> list[Holder]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from memops import trees
 from memops.errors import MemopsError
 
 if TYPE_CHECKING:
@@ -235,28 +236,45 @@ def look(path: str) -> Entry | None:
 
 def read(path: str) -> str | None:
     """The text of a file; None when it is not there or is not a plain file."""
-    entry = look(path)
-    if entry is None or entry.kind != "file":
-        return None
-    return Path(path).read_text(encoding="utf-8", errors="surrogateescape")
+    content = read_bytes(path)
+    return None if content is None else content.decode(errors="surrogateescape")
+
+
+def read_bytes(path: str, most: int = -1) -> bytes | None:
+    """As ``read``, the first ``most`` bytes of it; no link is followed, and no FIFO waited for."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
+            return None
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(most)
+    finally:
+        os.close(descriptor)
 
 
 def write(path: str, text: str, mode: int = 0o644) -> None:
     """Write a root-owned file: made beside its place, synced, renamed over what was there. A link there is replaced."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
-    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
-            file.flush()
-            os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
-        temporary.rename(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_directory(target.parent)
+    with trees.around(path) as (directory, name):
+        temporary = f".{name}.{os.urandom(4).hex()}"
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(text)
+                file.flush()
+                os.fchmod(descriptor, mode)
+                os.fsync(descriptor)
+            os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=directory)
+            raise
+        os.fsync(directory)
 
 
 def sync_directory(path: str | Path) -> None:
@@ -291,28 +309,31 @@ def reached(path: str) -> Iterator[int]:
 
 def remove(path: str) -> None:
     """Remove a file or a link; nothing there is fine."""
-    Path(path).unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError), trees.around(path) as (directory, name):
+        os.unlink(name, dir_fd=directory)
 
 
 def make_directory(path: str, mode: int, uid: int, gid: int) -> None:
     """Make one directory, or give an existing one this mode and owner. A link there is not followed."""
-    with contextlib.suppress(FileExistsError):
-        Path(path).mkdir(mode=0o700)
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        os.fchown(descriptor, uid, gid)
-        os.fchmod(descriptor, mode)
-    finally:
-        os.close(descriptor)
+    with trees.around(path) as (outer, name):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=outer)
+        directory = trees.open_directory(name, outer)
+        try:
+            os.fchown(directory, uid, gid)
+            os.fchmod(directory, mode)
+        finally:
+            os.close(directory)
 
 
 def remove_directory(path: str, *, whole: bool = False) -> bool:
     """Remove an empty directory, or with ``whole`` all that is in it too. Says whether it is gone."""
     try:
-        if whole:
-            shutil.rmtree(path)
-        else:
-            Path(path).rmdir()
+        with trees.around(path) as (outer, name):
+            if whole:
+                trees.remove(name, outer)
+            else:
+                os.rmdir(name, dir_fd=outer)
     except FileNotFoundError:
         return True
     except OSError:

@@ -1,7 +1,7 @@
 """Doing something with a store as its owner, who alone may open it.
 
 Root opening a WAL store leaves files that lock its owner out. So root starts the system's python3 as the owner, with
-the store's directory bound to the same place as for the nightly jobs, and the main ones of their walls around it.
+the store's directory bound to the same place as for the nightly jobs, and their walls around it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from memops import assets, host
+from memops import assets, host, walls
 from memops.errors import MemopsError
 
 if TYPE_CHECKING:
@@ -44,13 +44,6 @@ def given(names: Iterable[str], **more: Any) -> str:
     return json.dumps({"modules": {name: jobs[f"{name}.py"] for name in names}, **more})
 
 
-WALLS = (
-    *("ProtectSystem=strict", "ProtectHome=yes", "PrivateTmp=yes", "PrivateUsers=yes", "PrivateNetwork=yes"),
-    # Or the mount points would stay on the machine, which is only looked at here.
-    "TemporaryFileSystem=/run",
-)
-"""What of a job's sandbox needs namespaces."""
-
 _PROBE = """
 import os, sys
 bound = os.path.isdir("/run/memops/probe/bin")
@@ -64,7 +57,7 @@ def has_namespaces() -> bool:
 
     Its exit code alone proves nothing: with some of these settings systemd starts the job unprotected and green.
     """
-    properties = ("User=nobody", "BindPaths=/usr:/run/memops/probe", *WALLS)
+    properties = (*walls.properties(strict=True), "PrivateUsers=yes", "User=nobody", "BindPaths=/usr:/run/memops/probe")
     ran = transient(properties, ("/usr/bin/python3", "-I", "-c", _PROBE))
     return ran.code == 0
 
@@ -95,9 +88,9 @@ def as_owner(store: Store, command: tuple[str, ...], more: Iterable[str] = ()) -
 
     more: further properties, which come last and so decide.
     """
-    properties = ["NoNewPrivileges=yes", "UMask=0077"]
+    properties = walls.properties(strict=store.strict)
     if store.strict:
-        properties += [f'BindPaths="{store.directory}":/run/memops/store', *WALLS]
+        properties += ["PrivateUsers=yes", f'BindPaths="{store.directory}":/run/memops/store']
     identity, command = as_user(store.user, command)
     return [*properties, *identity, *more], command
 
@@ -107,8 +100,9 @@ def as_user(user: str, command: tuple[str, ...]) -> tuple[list[str], tuple[str, 
     if user.isdigit():
         # systemd runs nothing as a user without a name, so setpriv takes the step, out of the reach of PrivateUsers=.
         identity = (f"--reuid={user}", f"--regid={user}", "--clear-groups")
-        return ["CapabilityBoundingSet=CAP_SETUID CAP_SETGID", "PrivateUsers=no"], ("setpriv", *identity, *command)
-    return [f"User={user}", "CapabilityBoundingSet="], command
+        step = ["CapabilityBoundingSet=CAP_SETUID CAP_SETGID", "SystemCallFilter=@setuid capset", "PrivateUsers=no"]
+        return step, ("setpriv", *identity, *command)
+    return [f"User={user}"], command
 
 
 def transient(properties: Iterable[str], command: tuple[str, ...], stdin: str = "", timeout: float = 120) -> host.Ran:

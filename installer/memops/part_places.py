@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from memops import parts
+from memops import host, parts
 from memops.errors import Refused, UsageError
 from memops.places import OWN_PLACES, SHARED_DIRECTORIES
 from memops.settings import check_path
@@ -87,8 +87,7 @@ def _propose(path: str) -> str:
     if (place / "meta.json").is_file() and (place / "collection").is_dir():
         return "qdrant"
     if place.is_file():
-        with place.open("rb") as file:
-            return "sqlite" if file.read(16) == b"SQLite format 3\0" else "files"
+        return "sqlite" if host.read_bytes(path, 16) == b"SQLite format 3\0" else "files"
     return "files"
 
 

@@ -142,11 +142,13 @@ def make_note(plan: Plan) -> Note:
 def _properties(plan: Plan) -> list[str]:
     store = plan.store
     properties = changes.binds(store, [part for part in plan.local if part.directory != store.directory])
-    # A file may belong to another of the owner's groups, which is none in a user namespace.
-    properties.append("PrivateUsers=no")
+    # A file may belong to another of the owner's groups, which is none in a user namespace, and stays that group's.
+    properties += ["PrivateUsers=no", "SystemCallFilter=@chown"]
     if plan.served:
         # The sockets of servers lie in /run.
-        properties += ["PrivateNetwork=no", "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX", "TemporaryFileSystem="]
+        properties += ["PrivateNetwork=no", "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX"]
+        properties += ["TemporaryFileSystem=", "ReadOnlyPaths=/run"]
+        properties += ["SystemCallFilter=@network-io", "IPAddressDeny="]
         secret = [part.name for part in plan.served if part.name in store.secrets]
         properties += [f"LoadCredential={name}:{store.secret_file(name)}" for name in secret]
     return properties

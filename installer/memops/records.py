@@ -28,14 +28,25 @@ class NotAllowed(Exception):  # noqa: N818 - an answer, not a bug
 
 
 def read(path: str) -> str | None:
-    """A small plain file's text, no link followed; None when there is none. Raises NotAllowed."""
+    """A small plain file's text, no link followed; None when there is none. Raises NotAllowed.
+
+    It must belong to whom its directory does: a hard link to another's file is none of its owner's records.
+    """
+    above, slash, name = path.rpartition("/")
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        directory = os.open(f"{above}{slash}" or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            owner = os.fstat(directory).st_uid
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = os.open(name, flags, dir_fd=directory)
+        finally:
+            os.close(directory)
     except PermissionError:
         raise NotAllowed(path) from None
     except OSError:
         return None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != owner:
         os.close(descriptor)
         return None
     with os.fdopen(descriptor, "rb") as file:

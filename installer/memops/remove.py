@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 def everything(arguments: list[str]) -> NoReturn:
     """Become the uninstall script, which is also installed as /usr/local/lib/memops/uninstall."""
-    script = str(assets.folder("jobs") / "uninstall.py")
-    host.become("/usr/bin/python3", "-I", script, *arguments)
+    # Beside it, as on a server, it finds trees.py; in this package that lies elsewhere.
+    places = [str(assets.folder("jobs")), str(Path(__file__).parent)]
+    program = f"import sys; sys.path += {places!r}; import uninstall; sys.exit(uninstall.main())"
+    host.become("/usr/bin/python3", "-I", "-c", program, *arguments)
 
 
 @dataclass(frozen=True)

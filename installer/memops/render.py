@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from memops import __version__, adopted, assets, manual
+from memops import __version__, adopted, assets, manual, walls
 from memops.settings import LIBRARY, SETTINGS_FILE, VERSION, Store, as_table
 from memops.store import SOURCES as BUILT_IN
 
@@ -107,6 +107,7 @@ def _environment() -> jinja2.Environment:
         "basename": lambda value: PurePosixPath(value).name,
         "toml": lambda value: json.dumps(value, ensure_ascii=False),
     }
+    environment.globals |= {"denied": walls.DENIED, "room": walls.ROOM, "more": (walls.LIMIT, walls.BEHIND)}
     return environment
 
 
@@ -174,7 +175,7 @@ def shared_files(stores: Mapping[str, Store], users: Mapping[str, str]) -> dict[
     any_store = min(stores.values(), key=lambda store: store.strict)
     for name in ("alert", "mail") if any(store.mail_to for store in stores.values()) else ("alert",):
         unit = f"memory-{name}@.service"
-        files[f"{UNIT_DIRECTORY}/{unit}"] = File(template(f"{unit}.j2", store=any_store, lib=LIBRARY))
+        files[f"{UNIT_DIRECTORY}/{unit}"] = File(template(f"{unit}.j2", store=any_store, stores=stores, lib=LIBRARY))
     files |= metrics_files(stores)
     files[SOURCES] = File(template("sources.j2", rules=BUILT_IN))
     files["/etc/tmpfiles.d/memops.conf"] = File(template("tmpfiles.conf.j2"))

@@ -70,7 +70,7 @@ def _databases(store: Store) -> list[Any]:
 
 def _in_unit(store: Store, words: list[str], *, notes: bool) -> tuple[str, ...]:
     """The command line by which root has it done as the owner."""
-    more = ["MemoryMax=1G", "Nice=10"]
+    more = ["Nice=10"]
     words = [*words, "--store", store.seen_db, store.db]
     for part in _databases(store):
         seen = store.seen_part(part) if store.strict else part.source

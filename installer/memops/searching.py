@@ -51,7 +51,11 @@ def ask_owner(store: Store, script: str, op: str, given: dict[str, Any]) -> dict
         notes.append((seen if strict else path, path))
         if strict:
             more.append(f'BindReadOnlyPaths="-{bound}":/run/memops/notes/{number}')
+    incoming = (store.seen_incoming if strict else store.incoming, store.incoming)
+    if strict:
+        more.append(f'BindReadOnlyPaths="-{store.incoming}":{store.seen_incoming}')
     task = {"state": store.state, "databases": files, "parts": parts, "beside": beside, "notes": notes}
+    task["incoming"] = [incoming]
     request = json.dumps({"op": op, "task": task, "given": given})
     words = ("/usr/bin/python3", "-I", f"{LIBRARY}/{script}.py")
     if root:
@@ -67,10 +71,8 @@ def ask_sets(store: Store, script: str, op: str, given: dict[str, Any], *, writa
 
     Raises MemopsError.
     """
-    places = {"sets": store.seen_sets, "incoming": store.seen_incoming, "record": store.sets_record}
-    more = [sets.bound(store, writable=writable)]
-    if host.look(store.incoming) is not None:
-        more.append(f'BindReadOnlyPaths="{store.incoming}":{store.seen_incoming}')
+    places = {"sets": store.seen_sets, "record": store.sets_record}
+    more = (sets.bound(store, writable=True), *sets.RECORD) if writable else (sets.bound(store),)
     request = json.dumps({"op": op, "given": {**given, **places}})
     words = ("/usr/bin/python3", "-I", f"{LIBRARY}/{script}.py")
     ran = owner.transient(sets.walls(store, *more), words, stdin=request, timeout=TIMEOUT)

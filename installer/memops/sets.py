@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from memops import health, host, owner, records, report, survey
+from memops import walls as denied
 from memops.errors import MemopsError, UsageError
 from memops.settings import LIBRARY
 from memops.store import printable
@@ -22,26 +23,11 @@ if TYPE_CHECKING:
 
     from memops.settings import Store
 
+RECORD = (f"ReadWritePaths={records.STATE}",)
+"""The property of a unit that writes into root's record of the sets."""
+
 VERIFY_SECONDS = 1800
 """Seconds that verifying one set may take."""
-
-_DENIED = (
-    *("CapabilityBoundingSet=", "NoNewPrivileges=yes", "RestrictSUIDSGID=yes", "UMask=0077"),
-    *("IPAddressDeny=any", "DevicePolicy=closed", "ProtectClock=yes"),
-    *("RestrictNamespaces=yes", "RestrictRealtime=yes", "LockPersonality=yes", "MemoryDenyWriteExecute=yes"),
-    *("KeyringMode=private", "SystemCallArchitectures=native", "SystemCallFilter=@system-service"),
-    # No socket: systemd-run does not know RestrictAddressFamilies=none.
-    *("SystemCallFilter=~@privileged @resources @network-io", "SystemCallErrorNumber=EPERM"),
-    *("MemoryMax=1G", "Nice=10", "IOSchedulingClass=idle"),
-)
-_ROOM = (
-    *("ProtectSystem=strict", "ProtectHome=yes", "PrivateTmp=yes", "PrivateDevices=yes", "PrivateNetwork=yes"),
-    *("PrivateIPC=yes", "ProtectProc=invisible", "ProcSubset=pid", "ProtectHostname=yes", "ProtectKernelLogs=yes"),
-    *("ProtectKernelModules=yes", "ProtectKernelTunables=yes", "ProtectControlGroups=yes"),
-    # Or the mount point would stay on the machine.
-    *("TemporaryFileSystem=/run", f"ReadWritePaths={records.STATE}"),
-)
-"""What needs namespaces. See units/sandbox.j2 for the reasons."""
 
 
 def listing(store: Store) -> list[dict[str, Any]]:
@@ -58,10 +44,11 @@ def verify(store: Store, name: str) -> dict[str, Any]:
 
 def walls(store: Store, *more: str) -> list[str]:
     """The properties of a transient unit that has the sealing job's walls; ``more``: what it sees beyond them."""
+    given = [*denied.properties(strict=store.strict), *denied.BEHIND.settings]
     if not store.strict:
-        return [*_DENIED]
-    closed = (store.directory, *(part.directory for part in store.local_parts))
-    return [*_DENIED, *_ROOM, *more, *(f'InaccessiblePaths="-{path}"' for path in dict.fromkeys(closed))]
+        return given
+    closed = dict.fromkeys((store.directory, *(part.directory for part in store.local_parts)))
+    return [*given, *more, *(f'InaccessiblePaths="-{path}"' for path in closed)]
 
 
 def bound(store: Store, *, writable: bool = False) -> str:
@@ -72,7 +59,7 @@ def bound(store: Store, *, writable: bool = False) -> str:
 def _script(store: Store, *words: str) -> str:
     """What the installed setdir.py prints."""
     # Read-only: nothing that a hostile file does to whoever opens it can alter a set.
-    properties = walls(store, bound(store))
+    properties = walls(store, bound(store), *(RECORD if words[0] == "verify" else ()))
     where = ("--sets", store.seen_sets, "--sets-record", store.sets_record, "--deadline", str(VERIFY_SECONDS))
     ran = owner.transient(
         properties, ("/usr/bin/python3", "-I", f"{LIBRARY}/setdir.py", *words, *where), timeout=VERIFY_SECONDS + 300

@@ -42,7 +42,8 @@ class Erase(work.Job):
         """A request of the command's."""
         database = (str(place.store), str(place.store))
         beside = (str(place.srv), str(place.srv))
-        task = {"state": str(place.state), "databases": [database], "beside": [beside]}
+        incoming = (str(place.incoming), str(place.incoming))
+        task = {"state": str(place.state), "databases": [database], "beside": [beside], "incoming": [incoming]}
         request = {"op": op, "task": task, "given": {"texts": self.texts, **given}}
         return Command("erase.py", (), stdin=json.dumps(request).encode())
 
@@ -93,7 +94,6 @@ class EraseSets(work.Job):
             "names": self.known[:1],
             "stays": self.known[-1],
             "sets": str(place.sets),
-            "incoming": str(place.incoming),
             "record": str(place.sets_record),
         }
         request = json.dumps({"op": "remove", "given": given}).encode()

@@ -2,8 +2,8 @@
 
 The model: names (made, renamed, removed) reach the disk in their order, and none later than a sync of the directory
 that it is in; what is in a file reaches it no later than a sync of the file, before that each 512-byte sector by itself
-or not at all. A sync of a file does not keep its name, which is less than Linux' file systems give. What was written by
-way of a shared mapping (SQLite's -shm only) is lost.
+or not at all. A sync of a file keeps the time of its last change, and not its name, which is less than Linux' file
+systems give. What was written by way of a shared mapping (SQLite's -shm only) is lost.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class Node:
     """Offset and bytes of each write since the last sync; a size and None."""
     kept: dict[str, Node] = field(default_factory=dict)
     now: dict[str, Node] = field(default_factory=dict)
+    changed: int | None = None
+    """When it was last written to, in nanoseconds, where the disk has that."""
 
     def put(self, offset: int, data: bytes) -> None:
         """Write to the disk."""
@@ -95,6 +97,7 @@ class Disk:
         else:
             with open(path, "rb") as file:
                 node.content = bytearray(file.read())
+            node.changed = status.st_mtime_ns
         return node
 
     def _place(self, path: str) -> tuple[Node, str]:
@@ -124,10 +127,10 @@ class Disk:
         elif letter == "R":
             (old, name), target = self._place(words[0]), self._place(words[1])
             self._change((old, name, None), (*target, old.now[name]))
-        elif letter == "W":
-            self._inodes[int(words[0])].waiting.append((int(words[1]), data))
-        elif letter == "T":
-            self._inodes[int(words[0])].waiting.append((int(words[1]), None))
+        elif letter in "WT":
+            node = self._inodes[int(words[0])]
+            node.waiting.append((int(words[1]), data if letter == "W" else None))
+            node.changed = None
         elif letter == "S":
             self._sync(self._inodes[int(words[0])])
 
@@ -148,6 +151,7 @@ class Disk:
     def cut(self, chance: random.Random) -> None:
         """The power is cut: lay what is left on the disk into the directory."""
         self._keep(chance.randint(0, len(self._names)))
+        self._note_times(self._top)
         for name in os.listdir(self._top):
             path = f"{self._top}/{name}"
             if os.path.isdir(path) and not os.path.islink(path):
@@ -155,6 +159,14 @@ class Disk:
             else:
                 os.unlink(path)
         self._lay(self._root, self._top, chance)
+
+    def _note_times(self, directory: str) -> None:
+        for entry in os.scandir(directory):
+            node = self._inodes.get(entry.inode())
+            if entry.is_dir(follow_symlinks=False):
+                self._note_times(entry.path)
+            elif node is not None and not node.waiting:
+                node.changed = entry.stat(follow_symlinks=False).st_mtime_ns
 
     def _lay(self, node: Node, path: str, chance: random.Random) -> None:
         if stat.S_ISDIR(node.mode):
@@ -166,6 +178,8 @@ class Disk:
             node.cut(chance)
             with open(path, "wb") as file:
                 file.write(node.content)
+            if node.changed is not None:
+                os.utime(path, ns=(node.changed, node.changed))
         if os.geteuid() == 0:
             os.chown(path, node.uid, node.gid)
         os.chmod(path, stat.S_IMODE(node.mode))

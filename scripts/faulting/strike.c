@@ -330,7 +330,7 @@ int fdatasync(int fd) { return syncing(fd, "fdatasync"); }
 
 typedef int (*mkdirat_call)(int, const char *, mode_t);
 typedef int (*unlinkat_call)(int, const char *, int);
-typedef int (*renameat_call)(int, const char *, int, const char *);
+typedef int (*renameat2_call)(int, const char *, int, const char *, unsigned int);
 
 static int making(int directory, const char *path, mode_t mode) {
     char whole[PATH], line[PATH + 128];
@@ -359,16 +359,19 @@ int unlink(const char *path) { return removing(AT_FDCWD, path, 0); }
 int rmdir(const char *path) { return removing(AT_FDCWD, path, AT_REMOVEDIR); }
 int unlinkat(int directory, const char *path, int flags) { return removing(directory, path, flags); }
 
-static int renaming(int from, const char *old, int to, const char *new) {
+static int renaming(int from, const char *old, int to, const char *new, unsigned int flags) {
     char first[PATH], second[PATH], line[2 * PATH + 128];
     int done, counted = concerns(from, old, first) & concerns(to, new, second);
     if (counted && failing('n')) return -1;
-    done = ((renameat_call)real("renameat"))(from, old, to, new);
+    done = ((renameat2_call)real("renameat2"))(from, old, to, new, flags);
     if (!done && counted && recording()) note(line, snprintf(line, sizeof line, "R %s\t%s\n", first, second));
     return done;
 }
-int rename(const char *old, const char *new) { return renaming(AT_FDCWD, old, AT_FDCWD, new); }
-int renameat(int from, const char *old, int to, const char *new) { return renaming(from, old, to, new); }
+int rename(const char *old, const char *new) { return renaming(AT_FDCWD, old, AT_FDCWD, new, 0); }
+int renameat(int from, const char *old, int to, const char *new) { return renaming(from, old, to, new, 0); }
+int renameat2(int from, const char *old, int to, const char *new, unsigned int flags) {
+    return renaming(from, old, to, new, flags);
+}
 
 /* The clock */
 

@@ -36,8 +36,8 @@ LARGEST: Final = 64 << 20
 def look(given: Mapping[str, Any]) -> dict[str, Any]:
     """The sets (``sets``: ``name``, ``pinned``, ``ok``, ``latest``, ``holds``), and ``other``: what else has the words.
 
-    ``holds`` is as traces.Words.of has it, or ``unread``. given: ``texts``, ``sets`` and ``incoming`` (directories),
-    ``record`` (root's of the sets).
+    ``holds`` is as traces.Words.of has it, or ``unread``. given: ``texts``, ``record`` (root's of the sets) and
+    ``sets`` (a directory of root's, in which nobody else changes anything).
     """
     import time
 
@@ -54,7 +54,7 @@ def look(given: Mapping[str, Any]) -> dict[str, Any]:
     places = [os.path.join(given["sets"], name) for name in sorted(os.listdir(given["sets"])) if name not in known]
     other = [
         {"where": words.shown(path), "how": how}
-        for path in (*places, given["incoming"], given["record"])
+        for path in (*places, given["record"])
         if (how := search.holds(path, words, unread)) in ("whole", "part")
     ]
     return {"sets": found, "other": other, "unread": [words.shown(each) for each in unread[:20]]}

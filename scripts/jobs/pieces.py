@@ -8,8 +8,12 @@ In each directory that is concerned, for one restore:
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import hashlib
 import json
 import os
+import stat
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +24,10 @@ import job
 SIDECARS: Final = ("-wal", "-shm", "-journal")
 STAGING: Final = ".restore-"
 ASIDE: Final = "before-restore-"
+
+_HERE: Final = -100
+_NO_REPLACE: Final = 1
+"""AT_FDCWD and RENAME_NOREPLACE."""
 
 
 def is_agents(name: str) -> bool:
@@ -101,7 +109,7 @@ class Place:
         """What it says. Raises JobError."""
         path = self.note(name)
         try:
-            with open(path, encoding="utf-8") as file:
+            with open(path, encoding="utf-8", opener=_no_follow) as file:
                 return dict(json.load(file))
         except (OSError, ValueError, TypeError) as error:
             raise job.JobError(f"{path} cannot be read: {printable(error, 100)}") from error
@@ -136,10 +144,14 @@ class Task:
         ]
 
 
+def _no_follow(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
 def sync(*paths: str) -> None:
     """Put these files and directories on the disk for good."""
     for path in paths:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = _no_follow(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:
@@ -149,3 +161,36 @@ def sync(*paths: str) -> None:
 def tree(top: str) -> list[str]:
     """Every file and directory below ``top``, which has no link in it."""
     return [os.path.join(folder, name) for folder, inner, files in os.walk(top) for name in (*inner, *files)]
+
+
+def move(source: str, target: str) -> None:
+    """Rename, and take no other's place. Raises OSError, FileExistsError where something is there."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    code = errno.ENOSYS
+    if rename is not None and rename(_HERE, os.fsencode(source), _HERE, os.fsencode(target), _NO_REPLACE) == 0:
+        return
+    if rename is not None:
+        code = ctypes.get_errno()
+    if code not in (errno.EINVAL, errno.ENOSYS):
+        raise OSError(code, os.strerror(code), source, None, target)
+    # A file system that cannot do it at once.
+    if os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), source, None, target)
+    os.rename(source, target)
+
+
+def imprint(path: str) -> str:
+    """What tells a file, or all of a directory, from another one in its place; it is the same after a rename.
+
+    Size and time of the last change, not the inode: a memory may be copied whole between a kill and the undoing. Empty
+    where nothing is there.
+    """
+    found = []
+    for each in (path, *sorted(tree(path))):
+        try:
+            status = os.lstat(each)
+        except FileNotFoundError:
+            continue
+        rest = (0, 0) if stat.S_ISDIR(status.st_mode) else (status.st_size, status.st_mtime_ns)
+        found.append((os.path.relpath(each, path), stat.S_IFMT(status.st_mode), *rest))
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest() if found else ""

@@ -16,7 +16,7 @@ import os
 import shutil
 import sqlite3
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
@@ -27,10 +27,14 @@ import job
 import kinds
 import parts
 import staging
-from pieces import Place, Served, Task, sync, tree
+from pieces import Place, Served, Task, imprint, move, sync, tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+
+TRIES: Final = 20
+"""How often a file finds another one in its place on its way back."""
 
 
 def commit(task: Task, limit: census.Limit) -> None:
@@ -43,7 +47,7 @@ def commit(task: Task, limit: census.Limit) -> None:
     old = {place: place.present() for place in places}
     for place in places:
         _require_movable(place, old[place], task.served if place is places[0] else ())
-        place.write_note("plan", {"old": old[place], "new": ready[place]["new"]})
+        place.write_note("plan", {"old": old[place], "new": ready[place]["new"], "prints": _prints(place)})
     limit.check()
     try:
         for place in places:
@@ -65,6 +69,14 @@ def commit(task: Task, limit: census.Limit) -> None:
         raise
 
 
+def _prints(place: Place) -> dict[str, dict[str, str]]:
+    """Part → name → what its file or directory is known by."""
+    return {
+        piece.name: {name: imprint(os.path.join(place.staged(piece), name)) for name in os.listdir(place.staged(piece))}
+        for piece in place.pieces
+    }
+
+
 def _require_movable(place: Place, old: Sequence[str], served: Sequence[Served]) -> None:
     device = os.stat(place.directory).st_dev
     for name in old:
@@ -78,10 +90,10 @@ def _require_movable(place: Place, old: Sequence[str], served: Sequence[Served])
 def _move_in(place: Place, new: Mapping[str, Sequence[str]]) -> None:
     for piece in place.pieces:
         for name in new[piece.name]:
-            target = os.path.join(place.directory, name)
-            if os.path.lexists(target):
-                raise job.JobError(f"somebody made a new {store.printable(name)} meanwhile")
-            os.rename(os.path.join(place.staged(piece), name), target)
+            try:
+                move(os.path.join(place.staged(piece), name), os.path.join(place.directory, name))
+            except FileExistsError:
+                raise job.JobError(f"somebody made a new {store.printable(name)} meanwhile") from None
         sync(place.staged(piece))
     sync(place.directory)
 
@@ -140,6 +152,7 @@ def undo(task: Task, limit: census.Limit) -> list[str]:
     moved = [place for place in places if os.path.lexists(place.aside)]
     for place in moved:
         _move_back(place)
+        _keep_others(place)
     if places[0] in moved:
         for part in task.served:
             with parts.naming(part.name):
@@ -167,13 +180,48 @@ def _move_back(place: Place) -> None:
         place.write_note("back", {})
     waiting = [name for name in plan["old"] if os.path.lexists(os.path.join(place.aside, name))]
     for name in set(place.present()) - (set(plan["old"]) - set(waiting)):
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(place.strays, 0o700)
-        os.rename(os.path.join(place.directory, name), _unused(os.path.join(place.strays, name)))
-        sync(place.strays)
+        _keep(place, place.directory, name)
     for name in waiting:
-        os.rename(os.path.join(place.aside, name), os.path.join(place.directory, name))
+        _put_back(place, name)
     sync(place.directory, place.aside)
+
+
+def _put_back(place: Place, name: str) -> None:
+    for _ in range(TRIES):
+        try:
+            return move(os.path.join(place.aside, name), os.path.join(place.directory, name))
+        except FileExistsError:  # somebody made it just now
+            _keep(place, place.directory, name)
+    raise job.JobError(f"somebody goes on making a new {store.printable(name)}")
+
+
+def _keep_others(place: Place) -> None:
+    """Keep what was taken out of the way, and is not as memops had laid it there: only what it made goes."""
+    prints = place.read_note("plan")["prints"]
+    for piece in place.pieces:
+        staged = place.staged(piece)
+        names = set(os.listdir(staged))
+        others = {name for name in names if _is_others(os.path.join(staged, name), prints[piece.name].get(name))}
+        if piece.file and others:  # a database and what SQLite made beside it are one thing
+            others = names
+        for name in sorted(others):
+            _keep(place, staged, name)
+        sync(staged)
+
+
+def _is_others(path: str, known: str | None) -> bool:
+    if known is None:  # beside a database SQLite makes files which say nothing: a -shm, and a -wal without a page
+        return not path.endswith("-shm") and os.lstat(path).st_size > 0
+    return imprint(path) != known
+
+
+def _keep(place: Place, directory: str, name: str) -> None:
+    """Move something to where what was made meanwhile is kept."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(place.strays, 0o700)
+    with contextlib.suppress(FileNotFoundError):  # whoever made it took it away
+        os.rename(os.path.join(directory, name), _unused(os.path.join(place.strays, name)))
+    sync(place.strays)
 
 
 def _unused(path: str) -> str:

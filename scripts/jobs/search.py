@@ -53,13 +53,15 @@ class Task:
     beside: tuple[Pair, ...] = ()
     """Directories of databases and parts: files beside them are searched, what a restore moved aside may go."""
     notes: tuple[Pair, ...] = ()
+    incoming: tuple[Pair, ...] = ()
+    """Where copies lie on their way into a set."""
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Task:
         """From a request."""
         pairs = {
             name: tuple((str(seen), str(shown)) for seen, shown in given.get(name, ()))
-            for name in ("databases", "parts", "beside", "notes")
+            for name in ("databases", "parts", "beside", "notes", "incoming")
         }
         return cls(str(given["state"]), **pairs)
 
@@ -101,7 +103,7 @@ def search(task: Task, words: traces.Words, *, hide: bool = True) -> Found:
     for number, (seen, shown) in enumerate(task.databases):
         known |= {seen, *(seen + end for end in traces.SIDECARS)}
         _search_database(found, seen, shown, facts=number == 0)
-    for kind, pairs in (("part", task.parts), ("file", task.notes)):
+    for kind, pairs in (("part", task.parts), ("file", task.notes), ("incoming", task.incoming)):
         for seen, shown in pairs:
             known |= in_files(found, kind, seen, shown)
     for seen, shown in task.beside:

@@ -15,10 +15,19 @@ import hashlib
 import json
 import os
 import pwd
-import shutil
+import signal
+import stat
 import subprocess
 import sys
-from typing import Any, NoReturn
+import time
+from typing import TYPE_CHECKING, Any, NoReturn
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import trees
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MANIFEST = "/etc/memops/manifest.json"
 UNITS = "/etc/systemd/system"
@@ -130,27 +139,34 @@ def remove_bundle(manifest: dict[str, Any], remove: list[str], edited: list[str]
     for path in edited:
         os.rename(path, f"{path}.memops-edited")
     for path in remove:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+        with contextlib.suppress(OSError), trees.around(path) as (above, name):
+            os.unlink(name, dir_fd=above)
     for directory in directories:
-        if os.path.isdir(directory) and not os.path.islink(directory):
-            shutil.rmtree(directory, ignore_errors=True)
+        remove_tree(directory)
     systemctl("daemon-reload")
     if units:
         systemctl("reset-failed", "--", *units)
     for name in units:  # systemctl disable cannot, when the unit's file is gone
         for link in glob.glob(f"{UNITS}/*.wants/{glob.escape(name)}"):
             os.unlink(link)
-    return [f"{directory} could not be removed." for directory in directories if os.path.lexists(directory)]
+    return [f"{path} could not be removed." for path in (*remove, *directories) if os.path.lexists(path)]
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory, or what of it can be removed; what the agents may swap in there leads nowhere else."""
+    with contextlib.suppress(OSError), trees.around(path) as (directory, name):
+        trees.remove(name, directory)
 
 
 def textfiles(manifest: dict[str, Any]) -> list[str]:
     """What the metrics job wrote; a file that begins in another way is somebody else's."""
     found = []
     for path in sorted({str(store.get("textfile") or "") for store in manifest["stores"].values()} - {""}):
-        with contextlib.suppress(OSError), open(path, "rb") as file:
-            if file.read(14) == b"# HELP memops_":
-                found.append(path)
+        with contextlib.suppress(OSError), trees.around(path) as (directory, name):
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            with open(os.open(name, flags, dir_fd=directory), "rb") as file:
+                if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.read(14) == b"# HELP memops_":
+                    found.append(path)
     return found
 
 
@@ -170,23 +186,9 @@ def purge(manifest: dict[str, Any]) -> list[str]:
     """Remove the stores, their sets and the users memops made. Returns what is left, in sentences."""
     left = []
     for name, store in manifest["stores"].items():
-        base = os.path.basename(store["db"])
-        try:
-            # By descriptor: the directory is the agent's, who could put a link where a directory was.
-            directory = os.open(store["directory"], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except OSError:
-            directory = None
-        if directory is not None:
-            for suffix in ("", "-wal", "-shm", "-journal"):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(base + suffix, dir_fd=directory)
-            for entry in os.listdir(directory):
-                if entry.startswith((".restore-", "before-restore-")):  # what restores have set aside of the store
-                    shutil.rmtree(entry, ignore_errors=True, dir_fd=directory)
-            os.close(directory)
+        as_owner(store, remove_store)
         sets = os.path.join(store["backup_dir"], name)
-        if os.path.isdir(sets) and not os.path.islink(sets):
-            shutil.rmtree(sets, ignore_errors=True)
+        remove_tree(sets)
         left += [f"{path} could not be removed." for path in (store["db"], sets) if os.path.lexists(path)]
     for user in manifest["users"]:
         with contextlib.suppress(KeyError):
@@ -195,11 +197,58 @@ def purge(manifest: dict[str, Any]) -> list[str]:
     return left
 
 
+def remove_store(store: dict[str, Any]) -> None:
+    """Remove a store's files, and what restores have set aside of them. Raises OSError."""
+    base = os.path.basename(store["db"])
+    with trees.reach(store["directory"]) as directory:
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+                os.unlink(base + suffix, dir_fd=directory)
+        for entry in os.listdir(directory):
+            if entry.startswith((".restore-", "before-restore-")):
+                with contextlib.suppress(OSError):
+                    trees.remove(entry, directory)
+
+
+def as_owner(store: dict[str, Any], work: Callable[[dict[str, Any]], None]) -> None:
+    """Do ``work`` in a process that has the rights of the store's user only, who decides where its path leads.
+
+    That user can stop the process, too, so it has ten minutes. Whoever calls looks what came of it.
+    """
+    name = str(store.get("user", ""))
+    try:
+        user = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
+        uid, gid, groups = user.pw_uid, user.pw_gid, os.getgrouplist(user.pw_name, user.pw_gid)
+    except KeyError:  # nobody has that name any more
+        try:
+            with trees.reach(store["directory"]) as directory:
+                status = os.fstat(directory)
+        except OSError:
+            return
+        uid, gid, groups = status.st_uid, status.st_gid, []
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups(groups)
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
+            work(store)
+        finally:
+            os._exit(0)  # whatever it is, there is nobody to raise it to
+    end = time.monotonic() + 600
+    while os.waitpid(pid, os.WNOHANG) == (0, 0):
+        if time.monotonic() > end:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return
+        time.sleep(0.01)
+
+
 def remove_made_directories(manifest: dict[str, Any]) -> None:
     """Remove the directories memops made, where they are empty now, innermost first."""
     for directory in sorted(manifest["directories"], key=len, reverse=True):
-        with contextlib.suppress(OSError):
-            os.rmdir(directory)
+        with contextlib.suppress(OSError), trees.around(directory) as (outer, name):
+            os.rmdir(name, dir_fd=outer)
 
 
 def agree(stores: dict[str, Any], confirm: list[str]) -> None:

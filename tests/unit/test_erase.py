@@ -53,6 +53,7 @@ class Place:
             "databases": [(path, path) for path in self.databases],
             "parts": [(path, path) for path in self.parts],
             "beside": [(str(self.directory), str(self.directory))],
+            "incoming": [(str(self.directory.parent / "incoming"), "/in")],
         }
         found = erase.answer({"op": op, "task": task, "given": given})
         assert "error" not in found, found
@@ -313,6 +314,18 @@ def test_a_link_or_a_pipe_is_neither_followed_nor_waited_for(place, tmp_path):
     assert (tmp_path / "roots").read_text() == WORD
 
 
+def test_what_waits_for_a_set_is_searched_as_its_owner(place):
+    incoming = place.directory.parent / "incoming"
+    assert place.kinds(WORD) == set()
+    incoming.mkdir()
+    with contextlib.closing(sqlite3.connect(incoming / "memory.db")) as connection:
+        connection.execute("CREATE TABLE memory (fact)")
+        connection.execute("INSERT INTO memory VALUES (?)", (WORD,))
+        connection.commit()
+    found = place.ask("search", texts=[WORD])
+    assert [(each["kind"], each["where"]) for each in found["places"]] == [("incoming", "/in/memory.db")]
+
+
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=12, max_size=1500).filter(
     lambda text: len(text.strip()) >= 12 and len(set(text)) > 6
 )
@@ -353,7 +366,6 @@ def test_whatever_was_planted_in_whatever_column_is_in_no_byte_afterwards(
 def sets_answer(op, directory, **given):
     given = {
         "sets": str(directory / "sets"),
-        "incoming": str(directory / "in"),
         "record": str(directory / "r"),
         **given,
     }
@@ -381,7 +393,6 @@ OLD, PINNED, NEW = "2026-11-01T000000Z", "2026-11-02T000000Z", "2026-11-30T00000
 @pytest.fixture
 def backups(tmp_path):
     """Three sets, two of which hold the words; none has a manifest."""
-    (tmp_path / "in").mkdir()
     make_set(tmp_path, OLD, LONG)
     make_set(tmp_path, PINNED, f"and {WORD}", pinned=True)
     make_set(tmp_path, NEW, "stays")
@@ -391,10 +402,9 @@ def backups(tmp_path):
 def test_sets_that_have_the_words_are_named_and_what_a_kill_left(backups):
     (backups / "sets" / ".partial-1").mkdir()
     (backups / "sets" / ".partial-1" / "memory.db").write_text(WORD)
-    (backups / "in" / "memory.db").write_text(LONG)
     found = sets_answer("look", backups, texts=[WORD, LONG])
     assert {each["name"]: each["holds"] for each in found["sets"]} == {OLD: "part", PINNED: "whole", NEW: ""}
-    assert [each["how"] for each in found["other"]] == ["whole", "whole"]
+    assert [each["how"] for each in found["other"]] == ["whole"]
     assert [each["name"] for each in found["sets"] if each["pinned"]] == [PINNED]
     assert found["unread"] == []
 
@@ -416,7 +426,7 @@ def test_sets_go_once_there_is_a_newer_good_one_and_pinned_ones_only_when_asked(
         assert (case.snapshot().returncode, case.seal().returncode) == (0, 0)
         first, second, new = sorted(case.whole_sets(), key=erase_sets.setdir.order)
         (case.sets / f"{second}.pinned").touch()
-        places = {"sets": str(case.sets), "incoming": str(case.incoming), "record": str(case.state_file)}
+        places = {"sets": str(case.sets), "record": str(case.state_file)}
 
         def ask(op, **given):
             return erase_sets.answer({"op": op, "given": {**places, **given}})["value"]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import census
 import job
+import pieces
 import restore
 import staging
 from backup_case import small_disk
@@ -174,6 +175,7 @@ def test_what_somebody_makes_meanwhile_is_kept_apart(
         rename(*words, **more)
         count += str(words[0]).startswith(str(memory.srv)) and ASIDE in str(words[1])
         if count == when and not memory.store.exists():
+            count += 1
             make_database(memory.store, ["stray"])
 
     staging.prepare(memory.task, io.BytesIO(stream), limit())
@@ -187,13 +189,79 @@ def test_what_somebody_makes_meanwhile_is_kept_apart(
     assert ids(memory.srv / f".restore-{STAMP}.stray" / "brain.db") == ["stray"]
 
 
-def test_what_was_written_beside_the_new_store_goes_with_it(memory: Memory, stream: bytes) -> None:
+def test_what_was_written_beside_the_new_store_is_kept_with_it(memory: Memory, stream: bytes) -> None:
+    """It may have facts that were told since; what says nothing goes."""
     before = snapshot(memory.srv)
     put_back(memory.task, stream)
     (memory.srv / "brain.db-wal").write_text("left by somebody who was killed")
-    (memory.srv / "history.db-journal").write_text("the same")
+    (memory.srv / "history.db-wal").touch()
+    (memory.srv / "history.db-shm").write_bytes(bytes(32768))
     restore.undo(memory.task, limit())
-    assert snapshot(memory.srv) == before
+    assert apart(memory, before) == {"brain.db", "brain.db-wal"}
+
+
+def apart(memory: Memory, before: dict[str, Any]) -> set[str]:
+    """What is kept apart; the rest is as before."""
+    top = f".restore-{STAMP}.stray"
+    after = snapshot(memory.srv)
+    assert {name: entry for name, entry in after.items() if top not in name} == before
+    return {name.partition(f"{top}/")[2] for name in after if f"{top}/" in name}
+
+
+def test_what_somebody_puts_in_the_place_of_the_new_files_is_kept(
+    memory: Memory, stream: bytes, copies: Copies
+) -> None:
+    """Undoing takes away what memops laid there and nothing else, wherever it is killed."""
+    before = snapshot(memory.srv)
+    put_back(memory.task, stream)
+    memory.store.unlink()
+    make_database(memory.store, ["theirs"], unflushed="in their wal")
+    memory.plain.write_text("their plan")
+    (memory.notes / "sub" / "added.md").write_text("into a directory that the set has")
+    (memory.notes / "more.md").write_text("beside")
+    copies.save("theirs")
+    at = 0
+    while True:
+        struck = killed(lambda: restore.undo(memory.task, limit()), at, NAMING)
+        restore.undo(memory.task, limit())
+        kept = apart(memory, before)
+        assert {"brain.db", "brain.db-wal", "plan.md", "sub", "sub/added.md", "more.md"} <= kept, f"before step {at}"
+        assert ids_of_a_copy(memory.srv / f".restore-{STAMP}.stray" / "brain.db") == ["in their wal", "theirs"]
+        if not struck:
+            break
+        copies.load("theirs")
+        at += 1
+    assert at > 20
+
+
+def test_nothing_takes_the_place_of_what_somebody_makes_in_that_moment(
+    memory: Memory, stream: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ways: a file that is there when a restore renames one to its name."""
+    before, move, made = snapshot(memory.srv), restore.move, 0
+
+    def late(source: str, target: str) -> None:
+        nonlocal made
+        if target == str(memory.plain) and made < 3:
+            made += 1
+            memory.plain.write_text(f"made in that moment, {made}")
+        move(source, target)
+
+    staging.prepare(memory.task, io.BytesIO(stream), limit())
+    monkeypatch.setattr(restore, "move", late)
+    with pytest.raises(job.JobError, match=r"made a new plan\.md meanwhile"):
+        restore.commit(memory.task, limit())
+    assert apart(memory, before) == {"plan.md", "plan.md-2", "plan.md-3"}
+
+
+def test_a_file_system_that_cannot_rename_without_replacing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "_NO_REPLACE", 1 << 30)
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    with pytest.raises(FileExistsError):
+        pieces.move(str(tmp_path / "a"), str(tmp_path / "b"))
+    pieces.move(str(tmp_path / "a"), str(tmp_path / "c"))
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"b": "b", "c": "a"}
 
 
 def test_new_files_that_somebody_removed_do_not_mislead_the_way_back(
