@@ -213,6 +213,8 @@ def all_files(
 
     ping_urls: a store's name → the URL it pings. part_keys: a store's name → its parts' keys for their servers.
     """
+    # As memops.toml has them, so that the same stores make the same files.
+    stores = dict(sorted(stores.items()))
     files = shared_files(stores, users)
     for store in stores.values():
         files |= store_files(store)
