@@ -124,6 +124,7 @@ def test_three_agents_come_under_care_and_go_on(lab):
     memops(server, "check")
 
     for name in ("mem0", "mcp-memory-service", "claude-code"):
+        assert memops(server, "install", "--name", "claude-code", "--dry-run").stdout.startswith("Nothing to do")
         memops(server, "release", name, "--yes")
     agents.wait()
     assert agents.mem0("read") == {tea: "likes green tea"}
