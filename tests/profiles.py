@@ -42,6 +42,7 @@ STRICT: dict[str, set[str]] = {
     # Open as far as mail programs need it.
     "memory-mail@.service": {
         *(ROOTS | CAPABLE | NETWORK | SYSTEMD), "change its priority", "give a file to somebody",
+        "write memory that all share",
         "make a kernel socket", "make a program that runs as its owner", "reach an abstract socket", "read a home",
         "read another store's records", "read of the machine in /proc", "read root's home", "share memory",
         "write and run memory", "write in /run/memops", "write in /srv", "write in /var",
@@ -66,6 +67,7 @@ STRICT: dict[str, set[str]] = {
 # Without namespaces: what the user that a job runs as could do anyway.
 
 ANYBODY = {
+    "write memory that all share",
     "read a home", "read of the machine in /proc", "read root's home", "see a device", "see other users' processes",
     "see the temporary files of others", "share memory", "write in /etc", "write in /srv", "write in /usr",
     "write in /var",
@@ -73,7 +75,7 @@ ANYBODY = {
 """Where rights and owners let anybody."""
 
 OWNER = {*OWNERS, "write its records"}
-ROOT = {*SETS, "write in /run/memops", "write root's records", "write the sets"}
+ROOT = {*SETS, "read passwords", "write in /run/memops", "write root's records", "write the sets"}
 
 
 def _reduced(name: str, strict: set[str]) -> set[str]:
@@ -97,6 +99,7 @@ DENIES: dict[str, dict[str, set[str]]] = {
         "LockPersonality": {"take another personality"},
         "MemoryDenyWriteExecute": {"write and run memory"},
         "PrivateDevices": {"see a device"},
+        "InaccessiblePaths": {"write memory that all share"},
         "PrivateIPC": {"share memory"},
         "PrivateTmp": {"see the temporary files of others"},
         "ProcSubset": {"read of the machine in /proc"},
@@ -110,6 +113,7 @@ DENIES: dict[str, dict[str, set[str]]] = {
         "UMask": {"leave its files open to others"},
     },
     "memory-backup.service": {
+        "InaccessiblePaths": {"read passwords"},
         "CapabilityBoundingSet": {"have a capability", "read another store's records", "see other users' processes"},
         "ProtectControlGroups": {"change a control group"},
         "ReadOnlyPaths": {"write in /run/memops"},

@@ -32,7 +32,12 @@ DENIED = (
     Wall("No key of anybody's keyring.", ("KeyringMode=private",)),
     Wall(
         "No system call that a job has no use for: mounts, tracing, modules, other users, limits. It gets EPERM.",
-        ("SystemCallFilter=@system-service", "SystemCallFilter=~@privileged @resources", "SystemCallErrorNumber=EPERM"),
+        (
+            "SystemCallFilter=@system-service",
+            "SystemCallFilter=~@privileged @resources @keyring",
+            "SystemCallFilter=~io_uring_setup io_uring_enter io_uring_register process_vm_readv process_vm_writev",
+            "SystemCallErrorNumber=EPERM",
+        ),
     ),
 )
 """What needs no namespaces."""
@@ -41,6 +46,13 @@ ROOM = (
     Wall(
         "All of the file system is read-only, but for what is named here; strict alone may leave /run to root.",
         ("ProtectSystem=strict", "ReadOnlyPaths=/run"),
+    ),
+    Wall(
+        "Root's own secrets are out of sight, and memory that any process may share.",
+        (
+            "InaccessiblePaths=-/etc/shadow -/etc/shadow- -/etc/gshadow -/etc/gshadow-",
+            "InaccessiblePaths=-/etc/ssl/private -/var/backups -/dev/shm",
+        ),
     ),
     Wall("/home, /root and /run/user are empty.", ("ProtectHome=yes",)),
     Wall("Temporary files are its own, and go with it.", ("PrivateTmp=yes",)),

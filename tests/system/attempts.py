@@ -149,6 +149,8 @@ ATTEMPTS: dict[str, Callable[[], object]] = {
     "read the sets": lambda: any(lists(path)() for path in existing("/srv/backup/default", "/run/memops/sets")),
     "read another store's sets": lists("/srv/backup/second"),
     "read a key of root's": reads("/etc/memops/key"),
+    "read passwords": reads("/etc/shadow"),
+    "write memory that all share": writes("/dev/shm"),
     "share memory": lambda: called(_libc.shmget(KEY, 0, 0)),
     # Places where anybody may write.
     "write in /srv": writes("/srv/open"),
