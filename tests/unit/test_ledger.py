@@ -279,7 +279,7 @@ def test_forgetting_goes_through_the_hand(product: Product) -> None:
         product.put(name)
     product.run()
     done = product.request("forget", ids=["a"], only=False, token=None, by="ada", terminal=True)
-    assert done == {"value": {"gone": ["a"], "back": []}}
+    assert done == {"value": {"gone": ["a"], "back": [], "remains": {"a": ["history: 2 rows"]}}}
     assert set(product.rows()) == set(product.held()) == {"b"}
     (line,) = job.read_lines(str(product.state), "verdicts.jsonl")
     assert (line["id"], line["verdict"], line["by"]) == ("a", "forget", "ada")
