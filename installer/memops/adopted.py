@@ -105,21 +105,34 @@ def writable(store: Store) -> tuple[str, ...]:
 
 
 def walls(store: Store) -> Iterator[str]:
-    """Properties of a unit in which the hand works, where they differ from those of every other job."""
+    """Properties of a unit in which the hand works beside a command, where they differ from those of every job."""
     if store.strict:
         yield "ProtectHome=read-only"
         yield from (f'ReadWritePaths="-{path}"' for path in writable(store))
         yield f"ReadWritePaths={store.state}"
-        if speaks(store):
-            yield "PrivateNetwork=no"
         if product(store).alone:
             yield "PrivateUsers=no"
+    if python(store) != SYSTEM_PYTHON:
+        yield from ("MemoryDenyWriteExecute=no", "MemoryMax=4G", "SystemCallFilter=@network-io")
+        yield "RestrictAddressFamilies=AF_UNIX"
+    if speaks(store):
+        yield from _network(store)
     for name in store.secrets:
         yield f"LoadCredential={name}:{store.secret_file(name)}"
         yield f"Environment=MEMOPS_PART={name}"
     if pauses(store):
         yield f"Requires={store.unit('pause')}"
         yield f"After={store.unit('pause')}"
+
+
+def _network(store: Store) -> Iterator[str]:
+    """The way to the product's server."""
+    yield from ("SystemCallFilter=@network-io", "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX")
+    yield "IPAddressAllow=localhost" if is_local(store) else "IPAddressDeny="
+    if store.strict:
+        yield "PrivateNetwork=no"
+        # Whatever finds names there.
+        yield "BindReadOnlyPaths=-/run/systemd/resolve"
 
 
 def in_words(store: Store) -> str:

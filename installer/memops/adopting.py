@@ -26,6 +26,7 @@ from memops import (
     settings,
     store,
     systemd,
+    walls,
 )
 from memops.errors import Refused, UsageError
 from memops.finding_text import quoted
@@ -193,8 +194,11 @@ def _require_version(product: Product, user: str, python: str) -> None:
     """Raise Refused where the agent's Python has no such product, or one whose API is another."""
     probe = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
     package = product.python[0]
-    properties, command = owner.as_user(user, (python, "-c", probe, package))
-    ran = owner.transient([*properties, "ProtectHome=read-only", "ProtectSystem=strict"], command)
+    strict = owner.has_namespaces()
+    identity, command = owner.as_user(user, (python, "-c", probe, package))
+    # It may lie in a home.
+    home = ["ProtectHome=read-only"] if strict else []
+    ran = owner.transient([*walls.properties(strict=strict), *identity, *home], command)
     if ran.code:
         raise Refused(
             f"{python} has no {package}, or cannot be started by {user}.",

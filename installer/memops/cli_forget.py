@@ -97,7 +97,7 @@ def forget(
     if as_json:
         print_json(store, **done)
     else:
-        print(f"Deleted: {done['count']:,}.")
+        print(f"Deleted: {done['count']:,}.{forgetting.remainder(done)}")
 
 
 def _agree(store: Store, count: int, *, yes: bool, no_backup: bool) -> None:

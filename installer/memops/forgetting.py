@@ -57,6 +57,15 @@ def describe(found: dict[str, Any], *, only: bool) -> list[str]:
     return lines
 
 
+def remainder(done: dict[str, Any]) -> str:
+    """Where the texts of what another program has deleted still lie, as the end of a sentence; often empty."""
+    places: dict[str, None] = {}
+    for where in (done.get("remains") or {}).values():
+        places |= dict.fromkeys(printable(each, 200) for each in where)
+    named = "; ".join(list(places)[:5])
+    return f" The words remain in: {named}." if named else ""
+
+
 def carry_out(store: Store, wanted: Wanted, found: dict[str, Any], *, by: str, terminal: bool) -> dict[str, Any]:
     """Delete it: ``count`` and, of single facts, the ids ``gone`` and ``back``. Raises MemopsError."""
     if wanted.everything:

@@ -99,7 +99,8 @@ def one_store_plan(store: Store) -> tuple[Step, ...]:
     old = manifest.read(old_text or None)
     gone = [path for path, entry in old.files.items() if entry.get("store") == store.name]
     # What the stores share and that names them.
-    shared = {**render.metrics_files(stores), str(settings.SETTINGS_FILE): render.settings_file(stores)}
+    shared = {**render.alarm_files(stores), **render.metrics_files(stores)}
+    shared[str(settings.SETTINGS_FILE)] = render.settings_file(stores)
     if not render.textfiles(stores):
         gone += [path for unit in render.METRICS_UNITS if (path := f"{render.UNIT_DIRECTORY}/{unit}") in old.files]
     texts = {path: text for path in (*gone, *shared) if (text := host.read(path)) is not None}

@@ -171,11 +171,7 @@ def shared_files(stores: Mapping[str, Store], users: Mapping[str, str]) -> dict[
     # Named as a person types it; the jobs keep their ending because they import one another.
     files[f"{LIBRARY}/uninstall"] = files.pop(f"{LIBRARY}/uninstall.py")
     files[str(SETTINGS_FILE)] = settings_file(stores)
-    # Whether services get namespaces is the machine's doing, and so the same for all stores.
-    any_store = min(stores.values(), key=lambda store: store.strict)
-    for name in ("alert", "mail") if any(store.mail_to for store in stores.values()) else ("alert",):
-        unit = f"memory-{name}@.service"
-        files[f"{UNIT_DIRECTORY}/{unit}"] = File(template(f"{unit}.j2", store=any_store, stores=stores, lib=LIBRARY))
+    files |= alarm_files(stores)
     files |= metrics_files(stores)
     files[SOURCES] = File(template("sources.j2", rules=BUILT_IN))
     files["/etc/tmpfiles.d/memops.conf"] = File(template("tmpfiles.conf.j2"))
@@ -184,6 +180,17 @@ def shared_files(stores: Mapping[str, Store], users: Mapping[str, str]) -> dict[
     if users:
         files[SYSUSERS] = File(template("sysusers.conf.j2", users=dict(sorted(users.items()))))
     return dict(sorted(files.items()))
+
+
+def alarm_files(stores: Mapping[str, Store]) -> dict[str, File]:
+    """The units of the alarms, which name all stores."""
+    if not stores:
+        return {}
+    # Whether services get namespaces is the machine's doing, and so the same for all stores.
+    values = {"store": min(stores.values(), key=lambda store: store.strict), "stores": stores}
+    names = ("alert", "mail") if any(store.mail_to for store in stores.values()) else ("alert",)
+    units = [f"memory-{name}@.service" for name in names]
+    return {f"{UNIT_DIRECTORY}/{unit}": File(template(f"{unit}.j2", lib=LIBRARY, **values)) for unit in units}
 
 
 def metrics_files(stores: Mapping[str, Store]) -> dict[str, File]:
@@ -213,6 +220,8 @@ def all_files(
 
     ping_urls: a store's name → the URL it pings. part_keys: a store's name → its parts' keys for their servers.
     """
+    # As memops.toml has them, so that the same stores make the same files.
+    stores = dict(sorted(stores.items()))
     files = shared_files(stores, users)
     for store in stores.values():
         files |= store_files(store)

@@ -242,8 +242,8 @@ class LedgerDesk(desk.Desk):
         self._require_level()
         self._reader.named(ids)
         verdicts.require_same(verdicts.going(self._reader, ids, only=only), token)
-        self._through_the_hand(ids, by, terminal=terminal)
-        return {"gone": list(dict.fromkeys(ids)), "back": []}
+        remains = self._through_the_hand(ids, by, terminal=terminal)
+        return {"gone": list(dict.fromkeys(ids)), "back": [], "remains": remains}
 
     def forget_all(
         self, subject: str | None, user: str | None, token: str | None, by: str, terminal: bool
@@ -253,8 +253,7 @@ class LedgerDesk(desk.Desk):
         where, values = self._all_of(subject, user)
         ids = [str(row[0]) for row in self._connection.execute(f"SELECT id FROM memory WHERE {where}", values)]
         verdicts.require_same(verdicts.going(self._reader, ids, only=False), token)
-        self._through_the_hand(ids, by, terminal=terminal)
-        return {"count": len(ids)}
+        return {"count": len(ids), "remains": self._through_the_hand(ids, by, terminal=terminal)}
 
     def apply(
         self, given: list[dict[str, Any]], by: str, terminal: bool, rehearse: bool = False
@@ -274,7 +273,8 @@ class LedgerDesk(desk.Desk):
         if self.level == "observe":
             raise store.Refused(f"nothing is deleted here: {OBSERVED}", "Delete it there; the next prune sees that")
 
-    def _through_the_hand(self, ids: list[str], by: str, *, terminal: bool) -> None:
+    def _through_the_hand(self, ids: list[str], by: str, *, terminal: bool) -> dict[str, list[str]]:
+        """Delete memories; id → where its text still lies."""
         done = self.ledger.delete([ids])
         gone = [name for name in ids if not store.is_there(self._connection, name)]
         self._forgotten(gone, gone, by, terminal=terminal)
@@ -282,6 +282,7 @@ class LedgerDesk(desk.Desk):
             raise done.failure
         if done.left:
             raise job.JobError(f"{len(done.left)} of {len(ids)} not deleted: {_reasons(done.left)}")
+        return done.remains
 
 
 def answer(arguments: argparse.Namespace, request: dict[str, Any]) -> dict[str, Any]:

@@ -60,6 +60,11 @@ def test_three_agents_come_under_care_and_go_on(lab):
 
     # mem0: one half of it is where it goes at every stop.
     tea = agents.mem0("add", "likes green tea")
+    found = json.loads(memops(server, "doctor", "--json", code=1).stdout)
+    assert {each["product"] for each in found["stores"]} >= {"mem0", "mcp-memory-service", "claude-code"}
+    worst = found["findings"][0]
+    assert (worst["code"], worst["path"]) == ("on-tmp", "/tmp/qdrant/"), found["findings"][:3]
+    assert any('"path": "/srv/' in line for line in worst["mend"]), worst["mend"]
     half = memops(server, "adopt", f"{HOME}/.mem0", "--yes", code=3).stderr
     assert "its vectors are not there" in half
     agents.keep_vectors()
@@ -85,10 +90,16 @@ def test_three_agents_come_under_care_and_go_on(lab):
     walls = ("User", "ProtectHome", "PrivateNetwork", "CapabilityBoundingSet", "NoNewPrivileges", "ReadWritePaths")
     shown = server.show("memory-prune-mem0.service", *walls)
     assert [shown[name] for name in walls[:5]] == ["agent", "read-only", "yes", "", "yes"]
-    assert shown["ReadWritePaths"] == f"/var/lib/memops/mem0 -{HOME}/.mem0"
+    assert shown["ReadWritePaths"] == f"/var/lib/memops/mem0 -{HOME}/.mem0 -{HOME}/.mem0/qdrant"
     assert memops(server, "install", "--name", "mem0", "--dry-run").stdout.startswith("Nothing to do")
     levels = {each["name"]: each["level"] for each in json.loads(memops(server, "status", "--json").stdout)["stores"]}
     assert levels == {"mem0": "ledger", "mcp-memory-service": "ledger", "claude-code": "observe"}
+
+    def traced(text, code=0):
+        said = json.loads(memops(server, "trace", text, "--name", "mem0", "--json", code=code).stdout)
+        return {(place["what"], place["recalled"]) for place in said["places"]}, said["reasons"]
+
+    assert traced("is in Rome")[0] >= {("vectors", True), ("change log", False)}
 
     # The timer's run deletes what has ended, through mem0 itself.
     assert agents.mem0("read", "ada", True) == {tea: "likes green tea", rome: "is in Rome"}
@@ -101,9 +112,14 @@ def test_three_agents_come_under_care_and_go_on(lab):
     grep = server.run("grep", "-rl", "in Rome", f"{HOME}/.mem0/qdrant", check=False)
     assert (grep.code, grep.stdout) == (1, "")
     assert {*listed(lab, "mem0")} == {"likes green tea"}
+    there, why = traced("is in Rome")
+    assert ("change log", False) in there
+    assert not any(recalled for _, recalled in there), (there, why)
+    assert why == []
 
     # An end that is set here; and what a person forgets.
-    memops(server, "forget", oslo, "--name", "mcp-memory-service", "--yes")
+    forgotten = memops(server, "forget", oslo, "--name", "mcp-memory-service", "--yes").stdout
+    assert re.search(r"Deleted: 1\. The words remain in: .*memories: its text, marked as deleted, until 20", forgotten)
     assert agents.recalled() == {bergen: "lives in Bergen"}
     memops(server, "backup", "--name", "mem0")
     memops(server, "drill", "--name", "mem0")
@@ -124,6 +140,7 @@ def test_three_agents_come_under_care_and_go_on(lab):
     memops(server, "check")
 
     for name in ("mem0", "mcp-memory-service", "claude-code"):
+        assert memops(server, "install", "--name", "claude-code", "--dry-run").stdout.startswith("Nothing to do")
         memops(server, "release", name, "--yes")
     agents.wait()
     assert agents.mem0("read") == {tea: "likes green tea"}

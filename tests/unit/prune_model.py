@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from memops import render
+from memops.settings import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -109,11 +110,7 @@ def make_store(path: Path, rows: Iterable[Row], journal_mode: str = "wal", *, fu
 
 def make_sql(path: Path, history_from: str = "created") -> Path:
     """prune.sql with the default settings."""
-    path.write_text(
-        render.template(
-            "prune.sql.j2", table="memory", view="live_memory", keep_superseded_days=180, history_from=history_from
-        )
-    )
+    path.write_text(render.sql("prune", Store(history_from=history_from)))
     return path
 
 

@@ -124,3 +124,9 @@ def test_the_schema_makes_what_describe_calls_a_store(tmp_path) -> None:
     assert set(render.INDEXES) <= set(found["indexes"])
     assert {column for column in render.INDEXES.values() if column} <= set(found["indexed"])
     assert (tmp_path / "memory.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_order_in_which_stores_came_changes_no_file() -> None:
+    backwards = dict(reversed(STORES.items()))
+    assert render.all_files(backwards, {}) == render.all_files(STORES, {})
+    assert list(backwards) != list(STORES)

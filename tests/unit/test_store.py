@@ -75,7 +75,7 @@ def test_a_store_that_is_replaced_while_it_is_opened_is_not_used(
 def test_a_command_is_not_acknowledged_where_the_store_was_replaced_meanwhile(
     case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forget, gone = desk.OPS["forget"], case.remember()
+    forget, gone = desk.Desk.forget, case.remember()
 
     def swapped(*words, **more):
         done = forget(*words, **more)
@@ -83,7 +83,7 @@ def test_a_command_is_not_acknowledged_where_the_store_was_replaced_meanwhile(
         shape.create(case.path, EIGHT + ";")
         return done
 
-    monkeypatch.setitem(desk.OPS, "forget", swapped)
+    monkeypatch.setattr(desk.Desk, "forget", swapped)
     found = case.answer("forget", ids=[gone], only=False, token=None, by="test", terminal=False)
     assert "another file took the place of the store meanwhile" in found["error"]
 
