@@ -172,7 +172,10 @@ def _kind(path: str) -> str:
 
 def _stores(items: Sequence[Item], unread: list[str]) -> list[Found]:
     databases = _databases(items, unread)
-    found = [_found(item, databases.get(item.seen)) for item in items]
+    found = []
+    for item in items:
+        with contextlib.suppress(OSError):  # gone since, with its process perhaps
+            found.append(_found(item, databases.get(item.seen)))
     # Any program may keep a database in a home; a memory it is where a product's tables are in it.
     found = [each for each in found if not (each.how == seeking.BELOW and each.product == "sqlite")]
     vectors = [each for each in found if each.product == "qdrant"]

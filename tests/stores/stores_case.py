@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from dataclasses import dataclass, field
 
 from system import products
@@ -112,7 +113,8 @@ ExecStart={products.PYTHON} -W ignore /srv/agents/mem0_agent.py {HOME}/.mem0 /ru
 WantedBy=multi-user.target
 """
 
-MCP_PORT = 8031
+# Servers of tests share the machine's network, and modules run side by side.
+MCP_PORT = 8031 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
 MCP_KEY = "s3cret"
 MCP_UNIT = f"""\
 [Unit]
