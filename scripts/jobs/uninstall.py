@@ -197,44 +197,45 @@ def purge(manifest: dict[str, Any]) -> list[str]:
     return left
 
 
-def remove_store(store: dict[str, Any]) -> None:
-    """Remove a store's files, and what restores have set aside of them. Raises OSError."""
+def remove_store(store: dict[str, Any], directory: int) -> None:
+    """Remove a store's files from its directory, and what restores have set aside of them. Raises OSError."""
     base = os.path.basename(store["db"])
-    with trees.reach(store["directory"]) as directory:
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-                os.unlink(base + suffix, dir_fd=directory)
-        for entry in os.listdir(directory):
-            if entry.startswith((".restore-", "before-restore-")):
-                with contextlib.suppress(OSError):
-                    trees.remove(entry, directory)
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+            os.unlink(base + suffix, dir_fd=directory)
+    for entry in os.listdir(directory):
+        if entry.startswith((".restore-", "before-restore-")):
+            with contextlib.suppress(OSError):
+                trees.remove(entry, directory)
 
 
-def as_owner(store: dict[str, Any], work: Callable[[dict[str, Any]], None]) -> None:
-    """Do ``work`` in a process that has the rights of the store's user only, who decides where its path leads.
+def as_owner(store: dict[str, Any], work: Callable[[dict[str, Any], int], None]) -> None:
+    """Do ``work`` in the store's directory in a process that has the rights of the store's user only.
 
-    That user can stop the process, too, so it has ten minutes. Whoever calls looks what came of it.
+    Root leads to that directory, which its user may not be able to reach, by no link that others decide; where there is
+    one, the user goes there alone. That user can stop the process, too, so it has ten minutes. Whoever calls looks what
+    came of it.
     """
-    name = str(store.get("user", ""))
-    try:
-        user = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
-        uid, gid, groups = user.pw_uid, user.pw_gid, os.getgrouplist(user.pw_name, user.pw_gid)
-    except KeyError:  # nobody has that name any more
+    with contextlib.ExitStack() as stack:
         try:
-            with trees.reach(store["directory"]) as directory:
-                status = os.fstat(directory)
+            directory = stack.enter_context(trees.reach(store["directory"]))
         except OSError:
+            directory = -1
+        identity = _identity(str(store.get("user", "")), directory)
+        if identity is None:
             return
-        uid, gid, groups = status.st_uid, status.st_gid, []
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setgroups(groups)
-            os.setresgid(gid, gid, gid)
-            os.setresuid(uid, uid, uid)
-            work(store)
-        finally:
-            os._exit(0)  # whatever it is, there is nobody to raise it to
+        uid, gid, groups = identity
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setgroups(groups)
+                os.setresgid(gid, gid, gid)
+                os.setresuid(uid, uid, uid)
+                if directory < 0:
+                    directory = stack.enter_context(trees.reach(store["directory"]))
+                work(store, directory)
+            finally:
+                os._exit(0)  # whatever it is, there is nobody to raise it to
     end = time.monotonic() + 600
     while os.waitpid(pid, os.WNOHANG) == (0, 0):
         if time.monotonic() > end:
@@ -242,6 +243,18 @@ def as_owner(store: dict[str, Any], work: Callable[[dict[str, Any]], None]) -> N
             os.waitpid(pid, 0)
             return
         time.sleep(0.01)
+
+
+def _identity(name: str, directory: int) -> tuple[int, int, list[int]] | None:
+    """The uid, gid and groups of a user, or of whose a directory is where nobody has that name any more."""
+    try:
+        user = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
+    except KeyError:
+        if directory < 0:
+            return None
+        status = os.fstat(directory)
+        return status.st_uid, status.st_gid, []
+    return user.pw_uid, user.pw_gid, os.getgrouplist(user.pw_name, user.pw_gid)
 
 
 def remove_made_directories(manifest: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -70,3 +71,17 @@ def test_a_damaged_manifest_is_as_none(root: Path, monkeypatch: pytest.MonkeyPat
     path.write_text(text)
     monkeypatch.setattr(uninstall, "MANIFEST", str(path))
     assert uninstall.read_manifest() == manifest({})
+
+
+def test_a_store_goes_also_where_its_user_cannot_reach_it(tmp_path: Path) -> None:
+    """Docker's volumes lie below a directory that only root can pass."""
+    closed, srv = tmp_path / "closed", tmp_path / "closed" / "srv"
+    srv.mkdir(parents=True)
+    (srv / "memory.db").touch()
+    (srv / "other.txt").touch()
+    for path in (srv, *srv.iterdir()):
+        os.chown(path, 65533, 65533)
+    closed.chmod(0o700)
+    store = {"db": str(srv / "memory.db"), "directory": str(srv), "user": "nobody of this name"}
+    uninstall.as_owner(store, uninstall.remove_store)
+    assert [path.name for path in srv.iterdir()] == ["other.txt"]
