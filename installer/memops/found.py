@@ -109,10 +109,10 @@ class Found:
     """One store with the parts that belong together.
 
     ``product`` is the name of a file in products/, ``path`` where it is (of its first part, or ``:memory:``),
-    ``how`` how it was found (``default``, ``environment MEM0_DIR``, ``configuration FILE``, ``open file``,
-    ``named``, ``under care``). ``lacking`` are parts that belong to it and are not there. ``namespace`` is the unit
-    or process that alone sees it. ``relative`` is the path as it was configured where it depends on a working
-    directory. ``care`` is the name of the memops store that looks after it.
+    ``how`` how it was found (``default``, ``environment of UNIT: MEM0_DIR``, ``configuration FILE``, ``open in UNIT``,
+    ``working directory of UNIT``, ``below a home``, ``named``, ``under care``). ``lacking`` are parts that belong to
+    it and are not there. ``namespace`` is the unit or process that alone sees it. ``relative`` is the path as it was
+    configured where it depends on a working directory. ``care`` is the name of the memops store that looks after it.
     """
 
     product: str

@@ -52,7 +52,7 @@ def text(found: Mapping[str, Any], width: int) -> str:
     for table in found["tables"]:
         rows = "" if table["rows"] is None else f"{table['rows']:,} {'row' if table['rows'] == 1 else 'rows'}"
         lines += [f"{table['name']}  {rows}".rstrip()]
-        lines += report.wrap(table["sql"], width, "  ") if table["sql"] else []
+        lines += [f"  {line}" for line in table["sql"].splitlines()]
     for column, counts in found["events"].items():
         lines += [
             "",

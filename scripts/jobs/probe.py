@@ -298,7 +298,7 @@ def inspect(path: str) -> dict[str, Any]:
             "tables": [
                 {
                     "name": shown.text(name, 200),
-                    "sql": shown.text(" ".join(sql.split()), 2000),
+                    "sql": _lines(sql),
                     "rows": counts.get(name),
                 }
                 for name, sql in texts
@@ -310,8 +310,8 @@ def inspect(path: str) -> dict[str, Any]:
         connection.close()
 
 
-def _one_line(sql: str) -> str:
-    return " ".join(sql.split())
+def _lines(sql: str) -> str:
+    return "\n".join(shown.text(line, 300) for line in sql.splitlines()[:200])
 
 
 _EVENTS: Final = ("event", "action", "operation", "op", "event_type")

@@ -63,6 +63,17 @@ def test_faults_are_found_ranked_and_mended(memops_server: Server) -> None:
     memops(server, "drill")
     assert not {"no-set", "wal-off", "readable-by-others"} & found(server, DB, code=0).keys()
 
+    # No set, and an old drill.
+    server.sh("rm -r /srv/backup/default/2* /var/lib/memops/default.sets.json")
+    assert "Mended: no-set" in doctor(server, "--fix", "no-set", DB, "--yes", code=0).stdout
+    memops(server, "drill")
+    record = json.loads(server.read("/var/lib/memops/default.sets.json"))
+    record["drill"] |= {"end": "2026-10-01T00:00:00Z", "good": "2026-10-01T00:00:00Z"}
+    server.write("/var/lib/memops/default.sets.json", json.dumps(record))
+    server.sh("touch -d 2026-10-01 /var/lib/systemd/timers/stamp-memory-drill.timer")
+    assert "old-drill" in found(server, DB, code=7)
+    assert "Mended: old-drill" in doctor(server, "--fix", "old-drill", DB, "--yes", code=0).stdout
+
     # A store that only its unit sees, in the unit's own /tmp.
     server.run("useradd", "--create-home", "ada")
     server.write("/opt/agent.py", AGENT)
