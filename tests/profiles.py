@@ -140,7 +140,7 @@ SECOND = {
     "ProtectKernelModules": "no capability, and the filter of system calls",
     "ProtectKernelTunables": "a container has these read-only, and so has a user without rights",
     "BindPaths": "opens", "BindReadOnlyPaths": "opens", "ReadWritePaths": "opens", "TemporaryFileSystem": "opens",
-    "LoadCredential": "opens", "EnvironmentFile": "opens", "StandardInput": "opens", "DynamicUser": "opens",
+    "IPAddressAllow": "opens", "LoadCredential": "opens", "EnvironmentFile": "opens", "StandardInput": "opens", "DynamicUser": "opens",
     "MemoryMax": "a limit, seen in systemctl show", "Nice": "courtesy", "IOSchedulingClass": "courtesy",
     "LogLevelMax": "courtesy", "Slice": "tidiness", "KillMode": "what is told to stop",
     "TimeoutStopSec": "what is told to stop",

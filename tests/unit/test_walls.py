@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import profiles
-from memops import owner, render, sets, walls
+from memops import adopted, owner, render, sets, walls
 from memops.settings import Store
 from unit.test_render import STORES
 
@@ -37,7 +37,17 @@ def test_a_command_that_opens_a_store_has_the_walls_of_the_jobs(sandbox: str, us
 
 
 def every_unit(sandbox: str) -> dict[str, str]:
-    stores = {name: replace(store, sandbox=sandbox) for name, store in STORES.items()}
+    kept = [
+        Store(
+            name=name, db=adopted.ledger(name), level="ledger", product=product, adopted=words, python="/opt/bin/python"
+        )
+        for name, product, words in (
+            ("pair", "mem0", ("history=/srv/a/history.db", "qdrant=/srv/a/qdrant")),
+            ("served", "chroma", ("url=http://127.0.0.1:8000", "collection=x")),
+        )
+    ]
+    stores = {**STORES, **{store.name: store for store in kept}}
+    stores = {name: replace(store, sandbox=sandbox) for name, store in stores.items()}
     files = render.all_files(stores, {"agent": "-"}, {"work": "https://hc.example/{job}"})
     return {path: file.text for path, file in files.items() if path.endswith(".service")}
 
