@@ -26,10 +26,12 @@ def modules() -> set[str]:
         for source, target, pattern in [
             ("installer/memops", ".", "*.py"),
             ("installer/memops", ".", "py.typed"),
+            ("installer/memops/products", "products", "*.toml"),
             ("units", "units", "*"),
             ("sql", "sql", "*"),
             ("scripts/jobs", "jobs", "*.py"),
             ("scripts/jobs/kinds", "jobs/kinds", "*.py"),
+            ("scripts/jobs/hands", "jobs/hands", "*.py"),
         ]
         for file in (images.ROOT / source).glob(pattern)
         if file.is_file()
