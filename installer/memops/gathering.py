@@ -74,8 +74,14 @@ def look(paths: Sequence[str]) -> tuple[list[Found], Machine]:
         for item in _items(place, unread):
             items.setdefault(item.seen, item)
     found = _stores([*items.values()][:MOST], unread)
+    found += [_nowhere(place) for place in places if place.path in seeking.IN_MEMORY]
     found = [_with_care(_with_holders(each, running), cared) for each in found]
     return found, _machine(running, unread)
+
+
+def _nowhere(place: Place) -> Found:
+    holders = (processes.user_of(place.process),) if place.process else ()
+    return Found(place.product, ":memory:", place.how, (), holders=holders)
 
 
 def _named(path: str) -> Place:
@@ -359,6 +365,8 @@ def _inner(item: Item) -> str:
 
 
 def _with_holders(found: Found, running: Iterable[Process]) -> Found:
+    if not found.parts:
+        return found
     places = [part.path for part in found.parts]
     holders = []
     for process in running:

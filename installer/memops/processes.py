@@ -127,6 +127,11 @@ def holder(process: Process, places: Iterable[str]) -> Holder | None:
     gone = tuple(path for path in process.deleted if inside(path))
     if not used and not gone:
         return None
+    return user_of(process, gone, writes=any(used.values()) or bool(gone))
+
+
+def user_of(process: Process, gone: tuple[str, ...] = (), *, writes: bool = True) -> Holder:
+    """The process as one that uses a store, of which these files are gone from the disk."""
     python = process.program if "python" in Path(process.program).name else ""
     return Holder(
         pid=process.pid,
@@ -138,7 +143,7 @@ def holder(process: Process, places: Iterable[str]) -> Holder | None:
         versions=packages(_interpreter(process), process.root) if python else {},
         sqlite="",
         deleted=gone,
-        writes=any(used.values()) or bool(gone),
+        writes=writes,
         directory=process.directory,
     )
 

@@ -33,6 +33,9 @@ KEYS = ("autoMemoryDirectory", "CLAUDE_MEM_DATA_DIR", "path")
 
 _SYSTEM = ("/usr/", "/var/lib/apt/", "/var/lib/dpkg/", "/var/cache/", "/var/log/", "/etc/", "/snap/", "/boot/")
 _BROWSERS = re.compile(r"/(\.mozilla|\.config/(chromium|google-chrome)|\.cache|\.thunderbird|snap)/")
+IN_MEMORY = (":memory:", "file::memory:")
+"""What SQLite and products take for a database that is nowhere."""
+
 _CODE = {"node_modules", "site-packages", "venv", "__pycache__", "snap"}
 _MEMORY = re.compile(r"\.(db|sqlite3?|db3|jsonl)$")
 _DATABASE = re.compile(r"\.(db|sqlite3?|db3)$")
@@ -138,6 +141,9 @@ def _by_variables(
     for name in product.environment:
         value = environment.get(name, "")
         if not value or "\0" in value:
+            continue
+        if value in IN_MEMORY:
+            yield Place(value, f"{how}: {name}", process, product=product.name)
             continue
         path = value if value.startswith("/") else f"{process.directory}/{value}" if process else ""
         if path:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from memops import gathering, inspecting, processes, seeking
+from memops import findings, gathering, inspecting, processes, seeking
 from memops.errors import MemopsError, Refused
+from unit.test_findings import MACHINE
 
 if TYPE_CHECKING:
     from memops.found import Found
@@ -161,6 +162,15 @@ def test_variables_and_working_directories_lead_to_it(place: Path) -> None:
     assert "MEM0_DIR" in log.how
     vectors = stores[f"{place}/vector_store.db"]
     assert (vectors.product, vectors.relative) == ("mem0-ts", "vector_store.db")
+
+
+def test_a_database_that_is_nowhere_is_a_store_all_the_same(place: Path) -> None:
+    script = "import time; print('ready', flush=True); time.sleep(60)"
+    environment = {"MCP_MEMORY_SQLITE_PATH": ":memory:", "PATH": os.environ["PATH"]}
+    with process("/usr/bin/python3", "-c", script, env=environment) as started:
+        (one,) = [each for each in gathering.look([])[0] if each.path == ":memory:"]
+    assert (one.product, one.parts, one.holders[0].pid) == ("mcp-memory-service", (), started.pid)
+    assert [each.code for each in findings.findings([one], MACHINE, {})][0] == "in-memory"
 
 
 def test_homes_are_looked_at_for_what_products_make_only(tmp_path: Path) -> None:
