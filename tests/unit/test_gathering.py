@@ -170,7 +170,7 @@ def test_a_database_that_is_nowhere_is_a_store_all_the_same(place: Path) -> None
     with process("/usr/bin/python3", "-c", script, env=environment) as started:
         (one,) = [each for each in gathering.look([])[0] if each.path == ":memory:"]
     assert (one.product, one.parts, one.holders[0].pid) == ("mcp-memory-service", (), started.pid)
-    assert [each.code for each in findings.findings([one], MACHINE, {})][0] == "in-memory"
+    assert next(each.code for each in findings.findings([one], MACHINE, {})) == "in-memory"
 
 
 def test_homes_are_looked_at_for_what_products_make_only(tmp_path: Path) -> None:
