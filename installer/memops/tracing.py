@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SHOWN = 40
 
-_SHADOW = re.compile(r"_(data|idx|content|docsize|config)$")
+_SHADOW = re.compile(r"(fts|words|search)\w*_(data|idx|content|docsize|config)$")
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,15 @@ def places(store: Store, found: Mapping[str, Any]) -> list[Place]:
 def _place(store: Store, each: Mapping[str, Any], states: Mapping[str, str]) -> Place:
     kind, where = str(each["kind"]), str(each["where"])
     if kind == "fact":
-        if store.product:
+        if store.has_ledger:
             return Place("ledger", where, False, "memops' own dates; the product has the memory itself")
         state = states.get(str(each["id"]), "live")
         said = {"expired": "past its end, gone at the next prune", "replaced": "replaced, kept as history"}
         return Place("fact", where, state == "live", said.get(state, state))
     if kind == "row":
         return _row(str(each.get("table", "")), where)
+    if kind == "part" and _roles().get(str(each.get("table", ""))) == "queue":
+        return _row(str(each["table"]), where)
     if kind == "part":
         name = where.rpartition("/")[2]
         if name == "chroma.sqlite3" or "/chroma" in where or "/qdrant" in where or name == "storage.sqlite":
@@ -86,9 +88,12 @@ def _place(store: Store, each: Mapping[str, Any], states: Mapping[str, str]) -> 
     return Place(what, where, recalled, why)
 
 
+def _roles() -> dict[str, str]:
+    return {text.table: text.role for product in products.known().values() for text in product.texts}
+
+
 def _row(table: str, where: str) -> Place:
-    roles = {text.table: text.role for product in products.known().values() for text in product.texts}
-    role = roles.get(table, "")
+    role = _roles().get(table, "")
     if role == "memories":
         return Place("memories", where, True, "the product's own")
     logs = {
@@ -124,7 +129,7 @@ def _forgotten(found: Mapping[str, Any], live: Mapping[str, Mapping[str, Any]]) 
         if name in live and later:
             yield f"{name} was forgotten on {at}, and the restore of {later[0]} brought it back."
         elif name in live:
-            yield f"{name} was forgotten on {at}, and something wrote it anew under the same id."
+            yield f"{name} was forgotten on {at}: a restore brought it back, or something wrote it anew under its id."
         for other, fact in live.items():
             if other != name and _moment(str(fact["created_at"])) > _moment(at):
                 yield f"{name} was forgotten on {at}, and learnt anew on {fact['created_at']} as {other}."
@@ -135,12 +140,21 @@ def _logged(found: Mapping[str, Any], vectors: Sequence[str]) -> Iterator[str]:
     events: dict[str, list[Mapping[str, Any]]] = {}
     for each in found["logged"]:
         events.setdefault(str(each["id"]), []).append(each)
+    added = [(str(each["id"]), number) for number, each in enumerate(found["logged"]) if _is_add(each)]
     for name, lines in events.items():
+        place = max(number for number, each in enumerate(found["logged"]) if str(each["id"]) == name)
+        anew = next((other for other, number in added if other != name and number > place), "")
         words, at = [str(line["event"]).upper() for line in lines], lines[-1]["at"]
-        if words[-1] == "DELETE" and vectors:
+        if words[-1] == "DELETE" and anew:
+            yield f"The change log says that {name} was deleted ({at}), and that it was learnt anew as {anew}."
+        elif words[-1] == "DELETE" and vectors:
             yield f"The change log says that {name} was deleted ({at}), and {vectors[0]} still has it."
         elif words[-1] == "ADD" and "DELETE" in words:
             yield f"The change log says that {name} was deleted and added anew ({at})."
+
+
+def _is_add(each: Mapping[str, Any]) -> bool:
+    return str(each["event"]).upper() == "ADD"
 
 
 def _moment(text: str) -> datetime:
@@ -165,14 +179,14 @@ def describe(store: Store, found: Mapping[str, Any], width: int) -> str:
             if len(listed) > SHOWN:
                 lines.append(f"  and {len(listed) - SHOWN:,} more")
             lines.append("")
-    lines += report.wrap(leaves(there), width, "") if there else []
+    lines += report.wrap(leaves(there, of_a_product=bool(store.product)), width, "") if there else []
     for reason in reasons(store, found):
         lines += ["", *report.wrap(printable(reason, 500), width, "")]
     lines += [line for each in found["unread"] for line in report.wrap(printable(each, 400), width, "! not read: ")]
     return "\n".join(lines)
 
 
-def leaves(there: Sequence[Place]) -> str:
+def leaves(there: Sequence[Place], *, of_a_product: bool = False) -> str:
     """What deleting it in one place would leave. Pure."""
     recalled = [place for place in there if place.recalled]
     rest = len(there) - len(recalled)
@@ -182,6 +196,8 @@ def leaves(there: Sequence[Place]) -> str:
         return f"Deleting it in the {recalled[0].what} ends that, and leaves its words in {rest} other places."
     if recalled:
         return f"Deleting it in the {recalled[0].what} leaves nothing that could be looked at."
+    if of_a_product:
+        return "Nothing recalls it. Its words are the product's to take out of these places."
     return "Nothing recalls it. Its words go for good with: sudo memops forget --erase --matching -"
 
 

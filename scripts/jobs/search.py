@@ -147,22 +147,24 @@ def in_files(found: Found, kind: str, seen: str, shown: str) -> set[str]:
             where = shown + path[len(seen) :]
             with naming(found, where):
                 how = traces.in_file(path, found.words)
-                if not how and traces.is_database(path):
-                    how = _in_values(path, found.words)
-                if how:
-                    found.add(kind, where, how)
+                hits = _hits(path, found.words) if traces.is_database(path) else []
+                for table in dict.fromkeys(hit.table for hit in hits):
+                    found.add(kind, where, _most(hit for hit in hits if hit.table == table), table=table)
+                if how and not hits:
+                    # What a program keeps has values, and pages that are free.
+                    bare = kind == "part" and traces.is_database(path)
+                    found.add("pages" if bare else kind, where, how)
     return looked
 
 
-def _in_values(path: str, words: traces.Words) -> str:
-    """As Words.of, of the values in a database that is not written to."""
+def _hits(path: str, words: traces.Words) -> list[traces.Hit]:
+    """The values in a database that have words. Raises OSError."""
     try:
         with contextlib.closing(store.connect(path, readonly=True, timeout=WAIT, seconds=SECONDS)) as connection:
             connection.text_factory = text_of
-            hits = traces.in_database(connection, words)
+            return traces.in_database(connection, words)
     except (sqlite3.Error, store.StoreError, UnicodeError) as error:
         raise OSError(str(error)) from None
-    return _most(hits)
 
 
 def _search_beside(found: Found, seen: str, shown: str, known: set[str]) -> None:

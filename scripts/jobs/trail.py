@@ -57,15 +57,16 @@ def look(task: search.Task, given: Mapping[str, Any]) -> dict[str, Any]:
             with contextlib.suppress(store.Refused):
                 fact = reader.one(name)
                 facts.append({key: fact[key] for key in ("id", "state", "created_at", "superseded_by")})
-    known += [each for each in verdicts.about(task.state, ids) if each not in known]
+    known += [each for each in verdicts.about(task.state, [*ids, *_told(task.state, words)]) if each not in known]
+    logged = [each for seen, path in task.databases for each in _logged(seen, path, words, found)]
     return {
+        **found.as_json(),
         "texts": list(words.texts),
         "said": shown.text(words.texts[0], 200),
-        **found.as_json(),
         "facts": facts,
         "verdicts": [{key: each.get(key) for key in ("at", "by", "id", "verdict", "new")} for each in known][-SHOWN:],
         "restores": sorted(_restores(task)),
-        "logged": [each for seen, path in task.databases for each in _logged(seen, path, words)][-SHOWN:],
+        "logged": logged[-SHOWN:],
     }
 
 
@@ -87,7 +88,14 @@ _LOGS: Final = {
 """Change logs: table → the memory's id, what happened, when, and the columns with its text."""
 
 
-def _logged(seen: str, path: str, words: traces.Words) -> list[dict[str, Any]]:
+def _told(state: str, words: traces.Words) -> set[str]:
+    """The ids of facts that digests told of with these words, also when they are gone."""
+    lines = job.read_lines(state, "digests.jsonl")
+    facts = [fact for line in lines for fact in line.get("facts", ()) if isinstance(fact, dict)]
+    return {str(fact.get("id")) for fact in facts if words.of(_bytes(fact.get("fact"))) == "whole"}
+
+
+def _logged(seen: str, path: str, words: traces.Words, looked: search.Found) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     try:
         with contextlib.closing(
@@ -108,8 +116,8 @@ def _logged(seen: str, path: str, words: traces.Words) -> list[dict[str, Any]]:
                      "at": None if row[2] is None else shown.text(row[2], 40)}
                     for row in lines if row[0] in about
                 ]  # fmt: skip
-    except (sqlite3.Error, store.StoreError, OSError):
-        return found
+    except (sqlite3.Error, store.StoreError, OSError) as error:
+        looked.failed(path, error)
     return found
 
 

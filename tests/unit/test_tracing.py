@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +14,6 @@ import trail
 from memops import render, tracing
 from memops.settings import Store
 from unit.fact_store import Case
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WORD = "likes green tea very much"
 
@@ -90,6 +89,38 @@ def test_every_place_and_whether_it_is_recalled_from_there(memory: Memory) -> No
     assert "Deleting it in one of these 3 places leaves the others" in " ".join(text.split())
 
 
+def test_of_what_a_program_keeps_values_are_told_from_bytes(memory: Memory) -> None:
+    """A point that was deleted leaves bytes, from which nothing is recalled; a queue is not the index."""
+    (memory.directory / "qdrant").mkdir()
+    memory.sql(
+        f"PRAGMA secure_delete = OFF; CREATE TABLE points (id, point); INSERT INTO points VALUES (1, '{WORD}');"
+        " DELETE FROM points;",
+        "qdrant/storage.sqlite",
+    )
+    assert kinds(memory, memory.look()) == {"free pages": False}
+    memory.sql(f"CREATE TABLE embeddings_queue (id, metadata); INSERT INTO embeddings_queue VALUES (1, '{WORD}')",
+               "qdrant/chroma.sqlite3")  # fmt: skip
+    assert kinds(memory, memory.look()) == {"free pages": False, "queue": False}
+    memory.sql(f"INSERT INTO points VALUES (2, '{WORD}')", "qdrant/storage.sqlite")
+    assert kinds(memory, memory.look())["vectors"]
+
+
+def test_a_fact_that_was_forgotten_is_known_by_its_digest(memory: Memory) -> None:
+    place = Path(memory.case.state)
+    (place / "digests.jsonl").write_text(json.dumps({"facts": [{"id": "m_gone", "fact": WORD}]}) + "\n")
+    line = {"at": "2026-11-01T10:00:00Z", "by": "ada", "id": "m_gone", "verdict": "forget", "new": None}
+    (place / "verdicts.jsonl").write_text(json.dumps(line) + "\n")
+    memory.fact("m_new", created="2026-11-05 00:00:00")
+    found = memory.look()
+    assert any("learnt anew" in reason for reason in tracing.reasons(Store(), found)), found["verdicts"]
+
+
+def test_a_level_that_has_no_ledger_has_its_own_facts(memory: Memory) -> None:
+    memory.fact("a")
+    own = Store(level="own", product="sqlite", adopted=("table=memory",))
+    assert [(place.what, place.recalled) for place in tracing.places(own, memory.look())] == [("fact", True)]
+
+
 def test_an_id_stands_for_its_words(memory: Memory) -> None:
     memory.fact("m_1")
     assert memory.look("m_1")["texts"] == [WORD]
@@ -120,7 +151,7 @@ VECTORS = {"kind": "part", "where": "/srv/qdrant/collection/x/storage.sqlite", "
         ),
         (
             {"places": [FACT], "facts": [LIVE], "verdicts": [FORGET], "restores": ["2026-10-02T000000Z"]},
-            "wrote it anew under the same id",
+            "wrote it anew under its id",
         ),
         ({"places": [FACT], "facts": [{**LIVE, "id": "b"}], "verdicts": [FORGET]}, "learnt anew on 2026-11-05"),
         (
@@ -131,6 +162,11 @@ VECTORS = {"kind": "part", "where": "/srv/qdrant/collection/x/storage.sqlite", "
             {"places": [VECTORS], "logged": [{"file": "h", "id": "u", "event": e, "at": "2026"}
                                              for e in ("ADD", "DELETE", "ADD")]},
             "was deleted and added anew",
+        ),
+        (
+            {"places": [VECTORS], "logged": [{"file": "h", "id": n, "event": e, "at": "2026"}
+                                             for n, e in (("u", "ADD"), ("u", "DELETE"), ("v", "ADD"))]},
+            "learnt anew as v",
         ),
         ({"places": [VECTORS]}, "deleted in one half only"),
         ({"places": [{"kind": "row", "where": "q", "table": "embeddings_queue", "how": "whole"}]}, "waits in a queue"),
