@@ -27,8 +27,8 @@ TABLE = [
     (r"/opt/memops(/.*)?", "root:root", "755 644 777"),  # 777: links
     (r"/usr/local/bin/memops", "root:root", "777"),
     (r"/usr/local/lib/memops/uninstall", "root:root", "755"),
-    (r"/usr/local/lib/memops(/kinds)?", "root:root", "755"),
-    (r"/usr/local/lib/memops/(kinds/)?\w+\.py", "root:root", "644"),
+    (r"/usr/local/lib/memops(/kinds|/hands)?", "root:root", "755"),
+    (r"/usr/local/lib/memops/(kinds/|hands/)?\w+\.py", "root:root", "644"),
     (r"/etc/systemd/system/memory-[\w@-]+\.(service|timer)", "root:root", "644"),
     (r"/etc/(sysusers|tmpfiles)\.d/memops\.conf", "root:root", "644"),
     (r"/etc/bash_completion\.d/memops", "root:root", "644"),
