@@ -36,6 +36,14 @@ _SERVERS = (
 """Where each server says without a key what it is, and how."""
 
 
+def answering(address: str) -> Found | None:
+    """The store of the server at this address; None where no server that memops knows answers."""
+    try:
+        return _server(address)
+    except Refused:
+        return None
+
+
 def identify(*places: str) -> Found:
     """The one store that is at these paths, or at a server's address. Raises UsageError and Refused.
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memops import debian, host, owner, probing, processes, products, seeking, settings
+from memops import debian, discover, host, owner, probing, processes, products, seeking, settings
 from memops.errors import MemopsError, UsageError
 from memops.found import Database, Found, Machine, Part
 from memops.seeking import Place
@@ -74,6 +74,9 @@ def look(paths: Sequence[str]) -> tuple[list[Found], Machine]:
         for item in _items(place, unread):
             items.setdefault(item.seen, item)
     found = _stores([*items.values()][:MOST], unread)
+    if not paths:
+        answers = [discover.answering(address) for address in seeking.servers()]
+        found += [replace(each, how=f"answers at {each.path}") for each in answers if each is not None]
     found += [_nowhere(place) for place in places if place.path in seeking.IN_MEMORY]
     found = [_with_care(_with_holders(each, running), cared) for each in found]
     return found, _machine(running, unread)

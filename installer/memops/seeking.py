@@ -5,6 +5,7 @@ Names and owners only; configuration files are read by their owners (probing.py)
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import re
@@ -149,6 +150,21 @@ def _by_variables(
         if path:
             relative = "" if value.startswith("/") else value
             yield Place(path, f"{how}: {name}", process, relative, product.name)
+
+
+PORTS = (6333, 8000)
+"""Where Qdrant, Chroma and mcp-memory-service listen when nothing is said."""
+
+
+def servers() -> list[str]:
+    """Addresses on this machine at which something listens that may keep memory."""
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            rows = Path(f"/proc/net/{table}").read_text(encoding="ascii").splitlines()[1:]
+            # Local address, remote address, state: 0A is listening.
+            ports |= {int(row.split()[1].rpartition(":")[2], 16) for row in rows if row.split()[3] == "0A"}
+    return [f"http://127.0.0.1:{port}" for port in PORTS if port in ports]
 
 
 def by_unit() -> Iterator[Place]:

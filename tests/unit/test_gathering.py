@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from memops import findings, gathering, inspecting, processes, seeking
+import fake_qdrant
+from memops import doctor, doctor_text, findings, gathering, inspecting, processes, seeking
 from memops.errors import MemopsError, Refused
 from unit.test_findings import MACHINE
 
@@ -171,6 +172,14 @@ def test_a_database_that_is_nowhere_is_a_store_all_the_same(place: Path) -> None
         (one,) = [each for each in gathering.look([])[0] if each.path == ":memory:"]
     assert (one.product, one.parts, one.holders[0].pid) == ("mcp-memory-service", (), started.pid)
     assert next(each.code for each in findings.findings([one], MACHINE, {})) == "in-memory"
+
+
+def test_a_server_on_this_machine_says_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_qdrant.Fake() as fake:
+        monkeypatch.setattr(seeking, "PORTS", (fake.server.server_address[1],))
+        found = [each for each in gathering.look([])[0] if each.path == fake.url]
+    assert [(each.product, each.parts) for each in found] == [("qdrant", ())]
+    assert "Qdrant" in doctor_text.text(doctor.Seen(tuple(found), MACHINE, {}, ()), 80)
 
 
 def test_homes_are_looked_at_for_what_products_make_only(tmp_path: Path) -> None:
