@@ -39,9 +39,6 @@ PROBLEMS_SHOWN = 20
 
 _START = f'{owner.LOADER}\nsys.exit(module.main(given["words"]))'
 
-_DENIED = ("NoNewPrivileges=yes", "RestrictSUIDSGID=yes", "RestrictNamespaces=yes", "LockPersonality=yes", "UMask=0077")
-_ROOM = ("PrivateDevices=yes", "ProtectProc=invisible", "ProtectKernelTunables=yes", "ProtectControlGroups=yes")
-
 
 @dataclass(frozen=True)
 class Place:
@@ -206,10 +203,11 @@ def _in_unit(uid: int, places: Sequence[Place], options: Sequence[str], *, stric
         check_path("PATH", each.root)
     seen = [each.seen(number) if strict else each.path for number, each in enumerate(places)]
     command: tuple[str, ...] = ("/usr/bin/python3", "-I", "-c", _START)
-    properties = [*_DENIED, "MemoryMax=1G", "Nice=10"]
+    # It ends the git that it starts.
+    properties = [*owner.DENIED, "SystemCallFilter=kill", "MemoryMax=1G", "Nice=10"]
     if strict:
         binds = (f'BindReadOnlyPaths="{each.root}":/run/memops/notes/{n}' for n, each in enumerate(places))
-        properties += [*owner.WALLS, *_ROOM, *binds]
+        properties += [*owner.WALLS, *binds]
     identity, command = owner.as_user(_user(uid), command)
     words = _words(places, seen, options)
     return owner.transient([*properties, *identity], command, stdin=words, timeout=SECONDS)

@@ -1,7 +1,7 @@
 """Doing something with a store as its owner, who alone may open it.
 
 Root opening a WAL store leaves files that lock its owner out. So root starts the system's python3 as the owner, with
-the store's directory bound to the same place as for the nightly jobs, and the main ones of their walls around it.
+the store's directory bound to the same place as for the nightly jobs, and their walls around it.
 """
 
 from __future__ import annotations
@@ -44,12 +44,30 @@ def given(names: Iterable[str], **more: Any) -> str:
     return json.dumps({"modules": {name: jobs[f"{name}.py"] for name in names}, **more})
 
 
-WALLS = (
-    *("ProtectSystem=strict", "ProtectHome=yes", "PrivateTmp=yes", "PrivateUsers=yes", "PrivateNetwork=yes"),
+DENIED = (
+    *("NoNewPrivileges=yes", "RestrictSUIDSGID=yes", "UMask=0077", "IPAddressDeny=any", "DevicePolicy=closed"),
+    *("ProtectClock=yes", "RestrictNamespaces=yes", "RestrictRealtime=yes", "LockPersonality=yes"),
+    *("MemoryDenyWriteExecute=yes", "KeyringMode=private", "SystemCallArchitectures=native"),
+    # No socket: systemd-run does not know RestrictAddressFamilies=none.
+    *("SystemCallFilter=@system-service", "SystemCallFilter=~@privileged @resources @keyring @network-io"),
+    "SystemCallFilter=~io_uring_setup io_uring_enter io_uring_register userfaultfd process_vm_readv process_vm_writev",
+    "SystemCallFilter=~kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal",
+    "SystemCallErrorNumber=EPERM",
+)
+"""What every job is denied, and does not need namespaces. See units/sandbox.j2 for the reasons."""
+
+ROOM = (
+    *("ProtectSystem=strict", "ProtectHome=yes", "PrivateTmp=yes", "PrivateDevices=yes", "PrivateNetwork=yes"),
+    *("PrivateIPC=yes", "ProtectProc=ptraceable", "ProcSubset=pid", "ProtectHostname=yes", "ProtectKernelLogs=yes"),
+    *("ProtectKernelModules=yes", "ProtectKernelTunables=yes", "ProtectControlGroups=yes"),
+    "InaccessiblePaths=-/etc/shadow -/etc/shadow- -/etc/gshadow -/etc/gshadow- -/etc/ssl/private -/var/backups -/dev/shm",
     # Or the mount points would stay on the machine, which is only looked at here.
     "TemporaryFileSystem=/run",
 )
-"""What of a job's sandbox needs namespaces."""
+"""What of it needs namespaces."""
+
+WALLS = (*ROOM, "PrivateUsers=yes")
+"""The same for a user."""
 
 _PROBE = """
 import os, sys
@@ -95,7 +113,7 @@ def as_owner(store: Store, command: tuple[str, ...], more: Iterable[str] = ()) -
 
     more: further properties, which come last and so decide.
     """
-    properties = ["NoNewPrivileges=yes", "UMask=0077"]
+    properties = [*DENIED]
     if store.strict:
         properties += [f'BindPaths="{store.directory}":/run/memops/store', *WALLS]
     identity, command = as_user(store.user, command)
@@ -107,7 +125,8 @@ def as_user(user: str, command: tuple[str, ...]) -> tuple[list[str], tuple[str, 
     if user.isdigit():
         # systemd runs nothing as a user without a name, so setpriv takes the step, out of the reach of PrivateUsers=.
         identity = (f"--reuid={user}", f"--regid={user}", "--clear-groups")
-        return ["CapabilityBoundingSet=CAP_SETUID CAP_SETGID", "PrivateUsers=no"], ("setpriv", *identity, *command)
+        rights = ["CapabilityBoundingSet=CAP_SETUID CAP_SETGID", "SystemCallFilter=@setuid capset", "PrivateUsers=no"]
+        return rights, ("setpriv", *identity, *command)
     return [f"User={user}", "CapabilityBoundingSet="], command
 
 

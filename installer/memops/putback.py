@@ -143,10 +143,15 @@ def _properties(plan: Plan) -> list[str]:
     store = plan.store
     properties = changes.binds(store, [part for part in plan.local if part.directory != store.directory])
     # A file may belong to another of the owner's groups, which is none in a user namespace.
-    properties.append("PrivateUsers=no")
+    properties += ["PrivateUsers=no", "SystemCallFilter=@chown"]
     if plan.served:
-        # The sockets of servers lie in /run.
-        properties += ["PrivateNetwork=no", "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX", "TemporaryFileSystem="]
+        properties += ["PrivateNetwork=no", "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX", "IPAddressDeny="]
+        # It ends the programs that it starts.
+        properties.append("SystemCallFilter=@network-io kill")
+        if store.strict:
+            # The sockets of servers lie in /run; systemd and its bus are no server of anybody's.
+            properties += ["TemporaryFileSystem=", "ReadOnlyPaths=/run"]
+            properties.append("InaccessiblePaths=-/run/systemd/private -/run/dbus")
         secret = [part.name for part in plan.served if part.name in store.secrets]
         properties += [f"LoadCredential={name}:{store.secret_file(name)}" for name in secret]
     return properties

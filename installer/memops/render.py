@@ -167,7 +167,7 @@ def shared_files(stores: Mapping[str, Store], users: Mapping[str, str]) -> dict[
     any_store = min(stores.values(), key=lambda store: store.strict)
     for name in ("alert", "mail") if any(store.mail_to for store in stores.values()) else ("alert",):
         unit = f"memory-{name}@.service"
-        files[f"{UNIT_DIRECTORY}/{unit}"] = File(template(f"{unit}.j2", store=any_store, lib=LIBRARY))
+        files[f"{UNIT_DIRECTORY}/{unit}"] = File(template(f"{unit}.j2", store=any_store, stores=stores, lib=LIBRARY))
     files |= metrics_files(stores)
     files[SOURCES] = File(template("sources.j2", rules=BUILT_IN))
     files["/etc/tmpfiles.d/memops.conf"] = File(template("tmpfiles.conf.j2"))

@@ -25,23 +25,9 @@ if TYPE_CHECKING:
 VERIFY_SECONDS = 1800
 """Seconds that verifying one set may take."""
 
-_DENIED = (
-    *("CapabilityBoundingSet=", "NoNewPrivileges=yes", "RestrictSUIDSGID=yes", "UMask=0077"),
-    *("IPAddressDeny=any", "DevicePolicy=closed", "ProtectClock=yes"),
-    *("RestrictNamespaces=yes", "RestrictRealtime=yes", "LockPersonality=yes", "MemoryDenyWriteExecute=yes"),
-    *("KeyringMode=private", "SystemCallArchitectures=native", "SystemCallFilter=@system-service"),
-    # No socket: systemd-run does not know RestrictAddressFamilies=none.
-    *("SystemCallFilter=~@privileged @resources @network-io", "SystemCallErrorNumber=EPERM"),
-    *("MemoryMax=1G", "Nice=10", "IOSchedulingClass=idle"),
-)
-_ROOM = (
-    *("ProtectSystem=strict", "ProtectHome=yes", "PrivateTmp=yes", "PrivateDevices=yes", "PrivateNetwork=yes"),
-    *("PrivateIPC=yes", "ProtectProc=invisible", "ProcSubset=pid", "ProtectHostname=yes", "ProtectKernelLogs=yes"),
-    *("ProtectKernelModules=yes", "ProtectKernelTunables=yes", "ProtectControlGroups=yes"),
-    # Or the mount point would stay on the machine.
-    *("TemporaryFileSystem=/run", f"ReadWritePaths={records.STATE}"),
-)
-"""What needs namespaces. See units/sandbox.j2 for the reasons."""
+_DENIED = (*owner.DENIED, "CapabilityBoundingSet=", "MemoryMax=1G", "Nice=10", "IOSchedulingClass=idle")
+# What is others' lies there, and root's keys beside the settings. What a unit may see is bound in from outside.
+_ROOM = (*owner.ROOM, f"ReadWritePaths={records.STATE}", "InaccessiblePaths=/etc/memops -/srv -/mnt -/media -/opt")
 
 
 def listing(store: Store) -> list[dict[str, Any]]:
@@ -60,7 +46,7 @@ def walls(store: Store, *more: str) -> list[str]:
     """The properties of a transient unit that has the sealing job's walls; ``more``: what it sees beyond them."""
     if not store.strict:
         return [*_DENIED]
-    closed = (store.directory, *(part.directory for part in store.local_parts))
+    closed = (store.directory, store.backup_dir, *(part.directory for part in store.local_parts))
     return [*_DENIED, *_ROOM, *more, *(f'InaccessiblePaths="-{path}"' for path in dict.fromkeys(closed))]
 
 
