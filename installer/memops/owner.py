@@ -60,7 +60,8 @@ ROOM = (
     *("ProtectSystem=strict", "ProtectHome=yes", "PrivateTmp=yes", "PrivateDevices=yes", "PrivateNetwork=yes"),
     *("PrivateIPC=yes", "ProtectProc=ptraceable", "ProcSubset=pid", "ProtectHostname=yes", "ProtectKernelLogs=yes"),
     *("ProtectKernelModules=yes", "ProtectKernelTunables=yes", "ProtectControlGroups=yes"),
-    "InaccessiblePaths=-/etc/shadow -/etc/shadow- -/etc/gshadow -/etc/gshadow- -/etc/ssl/private -/var/backups -/dev/shm",
+    "InaccessiblePaths=-/etc/shadow -/etc/shadow- -/etc/gshadow -/etc/gshadow-",
+    "InaccessiblePaths=-/etc/ssl/private -/var/backups -/dev/shm",
     # Or the mount points would stay on the machine, which is only looked at here.
     "TemporaryFileSystem=/run",
 )

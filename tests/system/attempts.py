@@ -1,7 +1,8 @@
-"""Tries, from inside a unit, everything that a job might be able to do, and prints what it could: a list in JSON.
+"""Tries, from inside a unit, all that a job might be able to do, and prints in JSON: attempt → why not.
 
-It runs in place of a job's own program (see test_profiles.py), with the server's python3 and nothing else. Each attempt
-has a process of its own. It returns when it could, and raises when it could not; also to be killed is not to be able to.
+An empty text says that it could. It runs in place of a job's own program (see profiles.py), with the server's python3
+and nothing else. Each attempt, or each that is named, has a process of its own. It returns when it could, and raises
+when it could not; also to be killed is not to be able to.
 
 The places it tries are in a file beside it, ``attempts.json``, which is a dictionary of names to paths and numbers.
 """
@@ -19,34 +20,34 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
-with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "attempts.json"), encoding="utf-8") as _file:
-    PLACES = json.load(_file)
+PLACES: dict[str, Any] = {}
 LIBC = ctypes.CDLL(None, use_errno=True)
-SYSTEM_CALLS = {  # x86-64, aarch64
+SYSTEM_CALLS: dict[str, tuple[int, int]] = {  # x86-64, aarch64
     "ptrace": (101, 117), "bpf": (321, 280), "perf_event_open": (298, 241), "keyctl": (250, 219),
     "reboot": (169, 142), "swapoff": (168, 225), "init_module": (175, 105), "process_vm_readv": (310, 270),
     "io_uring_setup": (425, 425), "userfaultfd": (323, 282), "open_by_handle_at": (304, 265), "acct": (163, 89),
-    "kcmp": (312, 272), "quotactl": (179, 60), "ioperm": (173, None),
+    "kcmp": (312, 272), "quotactl": (179, 60), "ioperm": (173, -1),
 }  # fmt: skip
 NEWNS, NEWUSER, NEWNET = 0x00020000, 0x10000000, 0x40000000
 
 
-def call(name, *arguments):
+def call(name: str, *arguments: Any) -> None:
     """A function of libc. Raises OSError."""
     if getattr(LIBC, name)(*arguments) == -1:
         raise OSError(ctypes.get_errno(), name)
 
 
-def system_call(name, *arguments):
+def system_call(name: str, *arguments: int) -> None:
     """A system call by its number. Raises OSError."""
     number = SYSTEM_CALLS[name][os.uname().machine != "x86_64"]
     if LIBC.syscall(ctypes.c_long(number), *(ctypes.c_long(each) for each in arguments)) == -1:
         raise OSError(ctypes.get_errno(), name)
 
 
-def there(name, *arguments):
-    """Make a system call that cannot succeed with such arguments: any error but "not permitted" means it is open."""
+def there(name: str, *arguments: int) -> None:
+    """Make a system call whose arguments are wrong: any error but "not permitted" means that it is open."""
     try:
         system_call(name, *arguments)
     except PermissionError:
@@ -56,7 +57,7 @@ def there(name, *arguments):
             raise
 
 
-def read(path):
+def read(path: str) -> None:
     """Read a file or list a directory; nothing in it counts as nothing seen."""
     if os.path.isdir(path):
         if not os.listdir(path):
@@ -67,7 +68,7 @@ def read(path):
             raise FileNotFoundError(path)
 
 
-def write(directory):
+def write(directory: str) -> None:
     """Make a file in a directory that is there for everybody, so that its content stays."""
     with tempfile.TemporaryFile(dir=directory) as file:
         file.write(b"x")
@@ -75,38 +76,38 @@ def write(directory):
         raise FileNotFoundError(f"another {directory} than the machine's")
 
 
-def same_namespace(kind):
+def same_namespace(kind: str) -> None:
     """Be in the machine's own namespace."""
     if os.readlink(f"/proc/self/ns/{kind}") != PLACES["namespaces"][kind]:
         raise PermissionError(kind)
 
 
-def see_process(pid):
+def see_process(pid: int) -> None:
     read(f"/proc/{pid}/cmdline")
 
 
-def connect(address):
+def connect(address: Any) -> None:
     kind = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
     with socket.socket(kind, socket.SOCK_STREAM) as opened:
         opened.settimeout(2)
         opened.connect(address if isinstance(address, str) else tuple(address))
 
 
-def open_socket(family, kind=socket.SOCK_STREAM):
+def open_socket(family: int, kind: int = socket.SOCK_STREAM) -> None:
     socket.socket(family, kind).close()
 
 
-def exec_setuid():
+def exec_setuid() -> None:
     done = subprocess.run([PLACES["setuid"], "-u"], capture_output=True, text=True, check=True)
     if done.stdout.strip() != PLACES["setuid_is"]:
         raise PermissionError(done.stdout)
 
 
-def write_and_execute():
+def write_and_execute() -> None:
     mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC).close()
 
 
-def old_system_call():
+def old_system_call() -> None:
     """getpid as an i386 program calls it."""
     file = os.memfd_create("code")
     os.write(file, b"\xb8\x14\x00\x00\x00\xcd\x80\xc3".ljust(4096, b"\xc3"))
@@ -118,14 +119,14 @@ def old_system_call():
         raise PermissionError("refused")
 
 
-def make_setuid():
+def make_setuid() -> None:
     file = os.memfd_create("file")
     os.fchmod(file, 0o4755)
     if not os.fstat(file).st_mode & stat.S_ISUID:
         raise PermissionError("not kept")
 
 
-def make_for_all():
+def make_for_all() -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "file")
         with open(path, "w", encoding="utf-8"):
@@ -134,44 +135,64 @@ def make_for_all():
             raise PermissionError("mode")
 
 
-def make_device():
+def make_device() -> None:
     with tempfile.TemporaryDirectory() as directory:
         os.mknod(os.path.join(directory, "null"), stat.S_IFCHR | 0o600, os.makedev(1, 3))
 
 
-def give_away():
+def give_away() -> None:
     file = os.memfd_create("file")
     os.fchown(file, 12345, 12345)
 
 
-def join_namespace():
+def join_namespace() -> None:
     file = os.open("/proc/self/ns/uts", os.O_RDONLY)
     call("setns", file, 0x04000000)
 
 
-def mount():
+def mount() -> None:
     call("mount", b"tmpfs", b"/mnt", b"tmpfs", 0, None)
     call("umount", b"/mnt")
 
 
-def set_clock():
+def set_clock() -> None:
     time.clock_settime(time.CLOCK_REALTIME, time.clock_gettime(time.CLOCK_REALTIME))
 
 
-def real_time():
+def real_time() -> None:
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
 
-def open_for_writing(path):
+def open_for_writing(path: str) -> None:
     os.close(os.open(path, os.O_WRONLY))
 
 
-def own_group():
-    path = next(line.strip().partition("::")[2] for line in open("/proc/self/cgroup") if line.startswith("0::"))
+def own_group() -> str:
+    with open("/proc/self/cgroup", encoding="utf-8") as file:
+        path = next(line.strip().partition("::")[2] for line in file if line.startswith("0::"))
     return f"/sys/fs/cgroup{path}"
 
 
-def eat_memory():
+def make_group() -> None:
+    path = f"{own_group()}/x"
+    os.mkdir(path)
+    os.rmdir(path)
+
+
+def read_and_write_first() -> None:
+    """Be of another class than idle, which is 3."""
+    if LIBC.syscall(ctypes.c_long(252 if os.uname().machine == "x86_64" else 31), 1, 0) >> 13 == 3:
+        raise PermissionError("idle")
+
+
+def capabilities(kind: str) -> None:
+    with open("/proc/self/status", encoding="utf-8") as file:
+        found = next(line.split()[1] for line in file if line.startswith(kind))
+    if not int(found, 16):
+        raise PermissionError("none")
+
+
+def eat_memory() -> None:
     """More memory than a job may have: what is asked of the kernel is how much that is."""
     with open(f"{own_group()}/memory.max", encoding="ascii") as file:
         most = file.read().strip()
@@ -179,28 +200,16 @@ def eat_memory():
         raise MemoryError(most)
 
 
-def be_first():
+def be_first() -> None:
     if os.getpriority(os.PRIO_PROCESS, 0) >= 10:
         raise PermissionError("nice")
 
 
-def have_capability():
-    status = open("/proc/self/status", encoding="utf-8").read()
-    if not int(status.partition("CapEff:")[2].split()[0], 16):
-        raise PermissionError("none")
-
-
-def gain_capability():
-    status = open("/proc/self/status", encoding="utf-8").read()
-    if not int(status.partition("CapBnd:")[2].split()[0], 16):
-        raise PermissionError("none")
-
-
-def shared_memory():
+def shared_memory() -> None:
     call("shmget", PLACES["shm_key"], 0, 0)
 
 
-ATTEMPTS = {
+ATTEMPTS: dict[str, Any] = {
     # What is others': files.
     "read a home": lambda: read(PLACES["home"]),
     "read root's home": lambda: read(PLACES["root"]),
@@ -258,8 +267,8 @@ ATTEMPTS = {
     "shared memory": shared_memory,
     "see the machine's load": lambda: read("/proc/loadavg"),
     # Rights.
-    "have a capability": have_capability,
-    "gain a capability": gain_capability,
+    "have a capability": lambda: capabilities("CapEff"),
+    "gain a capability": lambda: capabilities("CapBnd"),
     "setuid program": exec_setuid,
     "make a setuid file": make_setuid,
     "become another user": lambda: os.setresuid(12345, 12345, 12345),
@@ -284,6 +293,7 @@ ATTEMPTS = {
     "set a priority": lambda: os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0)),
     "more than 1 GiB of memory": eat_memory,
     "go before the agent": be_first,
+    "read and write before the agent": read_and_write_first,
     # The kernel.
     "set the clock": set_clock,
     "set the host's name": lambda: socket.sethostname(socket.gethostname()),
@@ -293,7 +303,7 @@ ATTEMPTS = {
     "see kernel modules": lambda: read("/usr/lib/modules/marked"),
     "load a module": lambda: there("init_module", 0, 0, 0),
     "write a kernel setting": lambda: open_for_writing(PLACES["tunable"]),
-    "write to a control group": lambda: os.rmdir(os.mkdir(f"{own_group()}/x") or f"{own_group()}/x"),
+    "write to a control group": make_group,
     "bpf": lambda: there("bpf", 99, 0, 0),
     "perf": lambda: there("perf_event_open", 0, 0, 0, 0, 0),
     "keyring": lambda: system_call("keyctl", 0, -4, 0, 0, 0),
@@ -307,8 +317,8 @@ ATTEMPTS = {
 }
 
 
-def could(attempt):
-    """Whether it returns, in a process of its own, within ten seconds; else why not."""
+def could(attempt: Any) -> str:
+    """Nothing when it returns, in a process of its own and within ten seconds; else why not."""
     seen, told = os.pipe()
     child = os.fork()
     if not child:
@@ -316,7 +326,7 @@ def could(attempt):
         signal.alarm(10)
         try:
             attempt()
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             with contextlib.suppress(OSError):
                 os.write(told, f"{type(error).__name__}: {error}"[:200].encode())
             os._exit(1)
@@ -329,6 +339,8 @@ def could(attempt):
 
 
 if __name__ == "__main__":
-    outcome = {name: could(attempt) for name, attempt in ATTEMPTS.items()}
-    print(json.dumps({"could": [name for name, why in outcome.items() if not why], "why": outcome}))
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "attempts.json"), encoding="utf-8") as places:
+        PLACES.update(json.load(places))
+    outcome = {name: could(ATTEMPTS[name]) for name in sys.argv[1:] or ATTEMPTS}
+    print(json.dumps(outcome))
     sys.stdout.flush()

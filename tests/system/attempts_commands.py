@@ -13,26 +13,28 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from memops import erasing, facts, notes, owner, prune, putback, restore, scanning, sets, settings
 
 PROBE = ("/usr/bin/python3", "-I", "/usr/local/lib/attempts/attempts.py")
-words_of, now, found = owner.transient_words, threading.local(), {}
+words_of, now = owner.transient_words, threading.local()
+found: dict[str, dict[str, str]] = {}
 
 
-def probing(properties, command, timeout, unit=""):
+def probing(properties: Any, command: tuple[str, ...], timeout: float, unit: str = "") -> tuple[str, ...]:
     """The command line of a unit, after the attempts were made in that unit."""
     # What comes before the job's own program is part of its walls.
     command = (*command[: command.index("/usr/bin/python3")], *PROBE)
     ran = subprocess.run(words_of(properties, command, timeout, unit), capture_output=True, text=True, check=False)
     try:
-        found[now.word] = json.loads(ran.stdout)["why"]
+        found[now.word] = json.loads(ran.stdout)
     except ValueError:
         found[now.word] = {"": f"{ran.returncode}: {ran.stderr}"}
     return ("false",)
 
 
-def one(word, make):
+def one(word: str, make: Any) -> None:
     """Do something up to its unit's end, which does not bring what was expected of it."""
     now.word = word
     with contextlib.suppress(Exception):

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tomllib
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from memops import render
-from memops.settings import Store
+from memops import render, settings
 from system.machine import add_facts, memops
 
 if TYPE_CHECKING:
+    from memops.settings import Store
     from system.server import Server
+    from walls import Wall
 
 HERE: Final = "/usr/local/lib/attempts"
 OUT: Final = "/run/attempts"
+UNITS: Final = "/run/systemd/system"
 PROBE: Final = ("/usr/bin/python3", "-I", f"{HERE}/attempts.py")
 
 # Everything that is others', open to everybody where only a unit's own walls should be in the way.
@@ -26,10 +28,12 @@ echo secret | tee /home/ada/secret /root/secret /tmp/.marked >/dev/null
 chmod 755 /home/ada; chmod 644 /home/ada/secret
 for place in /etc/open /usr/local/open /var/lib/open /srv/open /home/open /run/open; do mkdir -m 1777 $place; done
 mkdir -p /usr/lib/modules/marked /srv/notes /srv/figures; echo x >/usr/lib/modules/marked/file
-mkdir -m 755 /srv/private; echo secret >/srv/private/secret; chmod 600 /srv/private/secret; chown ada: /srv/private/secret
+mkdir -m 755 /srv/private; echo secret >/srv/private/secret
+chmod 600 /srv/private/secret; chown ada: /srv/private/secret
 mkdir /var/lib/private-of-ada; cp -a /srv/private/secret /var/lib/private-of-ada/
 touch /dev/shm/.marked
-cp /usr/bin/id /usr/local/bin/attempts-id; chown games: /usr/local/bin/attempts-id; chmod 6755 /usr/local/bin/attempts-id
+cp /usr/bin/id /usr/local/bin/attempts-id
+chown games: /usr/local/bin/attempts-id; chmod 6755 /usr/local/bin/attempts-id
 """
 _MARK: Final = r"""
 mkdir -p /run/attempts /srv/agent/notes
@@ -76,11 +80,8 @@ def prepare(server: Server) -> Store:
     memops(server, "backup")
     memops(server, "backup", "--name", "other")
     server.sh(_MARK)
-    table = tomllib.loads(server.read("/etc/memops/memops.toml"))["store"]["default"]
-    known = {field.name for field in dataclasses.fields(Store)}
-    given = {key: tuple(v) if isinstance(v, list) else v for key, v in table.items() if key in known}
     store = dataclasses.replace(
-        Store(**given),
+        settings.parse(server.read(str(settings.SETTINGS_FILE)))["default"],
         parts=("files=/srv/agent/notes/", "files=/srv/notes/", "qdrant=http://127.0.0.1:9"),
         notes=("/srv/agent/notes",),
         agent_unit="agent.service",
@@ -143,22 +144,22 @@ def run(server: Server, chosen: dict[str, str], more: dict[str, str] | None = No
         lines = (more or {}).get(word, "")
         text = f"[Service]\nExecStart=\nExecStop=\nRemainAfterExit=no\nExecStart={' '.join(PROBE)}\n{lines}"
         text += f"StandardOutput=file:{OUT}/{word}\n"
-        script.append(f"mkdir -p /run/systemd/system/{unit}.d; rm -f {OUT}/{word}")
-        script.append(f"cat >/run/systemd/system/{unit}.d/attempts.conf <<'END'\n{text}END")
+        script.append(f"mkdir -p {UNITS}/{unit}.d; rm -f {OUT}/{word}")
+        script.append(f"cat >{UNITS}/{unit}.d/attempts.conf <<'END'\n{text}END")
     script.append("systemctl daemon-reload")
     server.sh("\n".join(script))
     ran = server.run("systemctl", "start", "--job-mode=ignore-dependencies", *chosen.values(), check=False, timeout=300)
     assert ran.code == 0, ran.stderr + server.report()
     read = server.sh(f"cd {OUT} && for word in {' '.join(chosen)}; do echo; echo $word; cat $word; done").stdout
     words = [line for line in read.splitlines() if line]
-    return {word: json.loads(text)["why"] for word, text in zip(words[::2], words[1::2], strict=True)}
+    return {word: json.loads(text) for word, text in zip(words[::2], words[1::2], strict=True)}
 
 
 def bare(server: Server) -> dict[str, dict[str, str]]:
     """The same without any walls, as root and as the agent: what cannot be done then, this server cannot show."""
     for name, identity in (("root", ""), ("agent", "User=agent\n")):
         text = f"[Service]\nType=oneshot\nExecStart=/bin/true\n{identity}"
-        server.write(f"/run/systemd/system/bare-{name}.service", text)
+        server.write(f"{UNITS}/bare-{name}.service", text)
     return run(server, {"bare-root": "bare-root.service", "bare-agent": "bare-agent.service"})
 
 
@@ -169,3 +170,37 @@ def run_commands(server: Server) -> dict[str, dict[str, str]]:
     script = f"exec /opt/memops/*/bin/python -I {HERE}/attempts_commands.py $(id -u agent)"
     found: dict[str, dict[str, str]] = json.loads(server.sh(script, timeout=300).stdout)
     return found
+
+
+def run_without(
+    server: Server, store: Store, walls: dict[str, Wall], off: dict[str, str]
+) -> dict[str, tuple[str, str]]:
+    """Each wall's attempt in its job, while what denies the same is down: why not with the wall, and without it.
+
+    off: how the directives are taken down that are no walls here.
+    """
+    script = [f"cd {UNITS}"]
+    starts = []
+    known = {name: wall.off for name, wall in walls.items()} | off
+    for name, wall in walls.items():
+        service = server.read(f"{render.UNIT_DIRECTORY}/{_file(units(store)[wall.job])}").partition("[Service]\n")[2]
+        down = "\n".join(known[other] for other in wall.others)
+        for case, lines in (("with", down), ("without", f"{down}\n{wall.off}")):
+            own = f"ExecStart=\nExecStart={' '.join(PROBE)} {shlex.quote(wall.attempt)}\n"
+            own += f"ExecStop=\nRemainAfterExit=no\nStandardInput=null\nStandardOutput=file:{OUT}/{name}-{case}\n"
+            unit = f"try-{name}-{case}.service"
+            script.append(f"cat >{UNITS}/{unit} <<'END'\n[Service]\n{service}\n{lines}\n{own}END")
+            starts.append(unit)
+    server.run("sh", "-eu", input="\n".join([*script, "systemctl daemon-reload"]))
+    server.run("systemctl", "start", *starts, timeout=300)
+    said = {unit: json.loads(server.read(f"{OUT}/{unit[4:-8]}")) for unit in starts}
+    return {
+        name: (said[f"try-{name}-with.service"][wall.attempt], said[f"try-{name}-without.service"][wall.attempt])
+        for name, wall in walls.items()
+    }
+
+
+def _file(unit: str) -> str:
+    """The file of a unit, which may be one of a template."""
+    stem, at, _ = unit.partition("@")
+    return f"{stem}@.service" if at else unit
