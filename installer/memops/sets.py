@@ -46,7 +46,7 @@ def walls(store: Store, *more: str) -> list[str]:
     """The properties of a transient unit that has the sealing job's walls; ``more``: what it sees beyond them."""
     if not store.strict:
         return [*_DENIED, *(each for each in more if not each.startswith("Bind"))]
-    closed = (store.directory, store.backup_dir, *(part.directory for part in store.local_parts))
+    closed = (store.directory, store.backup_dir, *store.keys, *(part.directory for part in store.local_parts))
     return [*_DENIED, *_ROOM, *more, *(f'InaccessiblePaths="-{path}"' for path in dict.fromkeys(closed))]
 
 

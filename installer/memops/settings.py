@@ -193,6 +193,11 @@ class Store:
         """The key of a part that a server keeps; root's alone."""
         return f"/etc/memops/{self.name}/{part}.secret"
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The files that are root's alone: systemd reads them for the one job that each is for."""
+        return (self.ping_file, *map(self.secret_file, self.secrets), *filter(None, [self.offsite_env]))
+
     def unit(self, job: str, kind: str = "service") -> str:
         """The unit's name: ``unit("prune")`` is memory-prune.service for the first store."""
         return survey.unit(self.name, job, kind)

@@ -215,6 +215,7 @@ ATTEMPTS: dict[str, Any] = {
     "read root's home": lambda: read(PLACES["root"]),
     "read /etc/shadow": lambda: read("/etc/shadow"),
     "read root's keys": lambda: read(PLACES["key"]),
+    "read the offsite keys": lambda: read(PLACES["offsite_key"]),
     "read another's private file": lambda: read(PLACES["private"]),
     "read another's private file in /var": lambda: read(PLACES["private_var"]),
     "read another's /tmp": lambda: read("/tmp/.marked"),

@@ -42,7 +42,9 @@ def one(word: str, make: Any) -> None:
 
 
 store = settings.load()["default"]
-store = dataclasses.replace(store, notes=("/srv/agent/notes",), parts=("files=/srv/agent/notes/",))
+store = dataclasses.replace(
+    store, notes=("/srv/agent/notes",), parts=("files=/srv/agent/notes/",), offsite_env="/etc/memops-offsite.env"
+)
 chosen = restore.choose(store, "latest")
 note = putback.make_note(restore.plan(store, chosen))
 served = restore.plan(dataclasses.replace(store, parts=("qdrant=http://127.0.0.1:9",)), chosen)

@@ -40,7 +40,8 @@ mkdir -p /run/attempts /srv/agent/notes
 echo note >/srv/agent/notes/one.md
 chown -R agent: /srv/agent/notes
 for place in /etc/open /usr/local/open /var/lib/open /srv/open /home/open /run/open /srv/agent /srv/figures \
-    /var/lib/memops /var/lib/memops/default /var/lib/memops/other /srv/backup/default /srv/backup/incoming/default; do
+    /var/lib/memops /var/lib/memops/default /var/lib/memops/other /srv/backup/default /srv/backup/other \
+    /srv/backup/incoming/default; do
     touch $place/.marked; done
 chmod 711 /srv/figures
 """
@@ -78,20 +79,22 @@ def prepare(server: Server) -> Store:
     memops(server, "install", "--name", "other", "--db", "/srv/other/memory.db", "--user", "ada")
     add_facts(server, [("a", None, None, "2020-01-01 00:00:00")])
     memops(server, "backup")
-    memops(server, "backup", "--name", "other")
     server.sh(_MARK)
+    installed = settings.parse(server.read(str(settings.SETTINGS_FILE)))
     store = dataclasses.replace(
-        settings.parse(server.read(str(settings.SETTINGS_FILE)))["default"],
+        installed["default"],
         parts=("files=/srv/agent/notes/", "files=/srv/notes/", "qdrant=http://127.0.0.1:9"),
         notes=("/srv/agent/notes",),
         agent_unit="agent.service",
         offsite="rclone=box:x",
+        offsite_env="/etc/memops-offsite.env",
     )
     strict = store.strict
     places: dict[str, Any] = {
         "home": "/home/ada/secret",
         "root": "/root/secret",
         "key": store.ping_file,
+        "offsite_key": store.offsite_env,
         "private": "/srv/private/secret",
         "private_var": "/var/lib/private-of-ada/secret",
         "other_store": "/srv/other/memory.db",
@@ -117,9 +120,10 @@ def prepare(server: Server) -> Store:
     server.copy_in(Path(__file__).parent / "attempts.py", f"{HERE}/attempts.py")
     server.write(f"{HERE}/attempts.json", json.dumps(places))
     # What needs a server of its own, a program or an agent to be installed is written as the install writes it.
-    for name, file in render.store_files(store).items():
+    for name, file in render.all_files({**installed, "default": store}, {}).items():
         if name.startswith(render.UNIT_DIRECTORY):
             server.write(name, file.text)
+    server.write(store.offsite_env, "KEY=secret\n", mode=0o600)
     return store
 
 

@@ -27,7 +27,14 @@ AGENT = {
 }
 ROOT = {
     # All that is root's.
-    *("read root's home", "read /etc/shadow", "read root's keys", "read another store's sets", "write root's records"),
+    *(
+        "read root's home",
+        "read /etc/shadow",
+        "read root's keys",
+        "read the offsite keys",
+        "read another store's sets",
+        "write root's records",
+    ),
     *("read the sets", "write sets", "write to incoming", "write the figures", "open a device"),
     "write to a control group",
 }
