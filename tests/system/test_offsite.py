@@ -421,7 +421,7 @@ def test_rclone_over_the_network(server: Server) -> None:
 def test_the_unit_is_as_closed_as_it_can_be(server: Server) -> None:
     assert "on the same disk" in hand_to(server, f"restic={COPIES}")
     shown = server.run("systemd-analyze", "security", "--no-pager", OFFSITE).stdout
-    assert float(shown.rpartition(": ")[2].split()[0]) <= 1.8, shown
+    assert float(shown.rpartition(": ")[2].split()[0]) <= 1.6, shown
     odd = "/srv/a b%c$d"
     server.run("mkdir", "-m", "700", odd)
     places = {

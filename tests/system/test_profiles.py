@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # fmt: off
 JOBS: dict[str, set[str]] = {
     # Job → all that it can do of what is tried. A signal: it ends the programs that it starts, so it may end others of
-    # its user's. The agent's jobs see what their user sees, and change only their own files. Mail is open: see its unit.
+    # its user's. The agent's jobs see what their user sees, and change their own files only. Mail is open: see its unit
     "snapshot": {
         "read the store where it is", "read the store", "write to the store", "write records", "write to incoming",
         "read the SQL", "read a part",

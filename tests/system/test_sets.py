@@ -340,7 +340,7 @@ def test_the_walls_of_those_who_open_sets(memops_server: Server) -> None:
     server = memops_server
     memops(server, "install")
     assert (
-        float(server.run("systemd-analyze", "security", "--no-pager", "memory-drill.service").stdout.split()[-3]) <= 1.5
+        float(server.run("systemd-analyze", "security", "--no-pager", "memory-drill.service").stdout.split()[-3]) <= 0.9
     )
     script = "/usr/local/lib/memops/setdir.py"
     probe = (
